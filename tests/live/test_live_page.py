@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -140,9 +141,15 @@ def shows(tab: Any, words: list[str]) -> None:
 
 
 def shares(tab: Any) -> dict[str, float]:
-    names = tab.locator(".prediction li .name").all_inner_texts()
-    numbers = tab.locator(".prediction li .number").all_inner_texts()
-    return {name: float(text[:5]) for name, text in zip(names, numbers, strict=True)}
+    """Return the probabilities of the likeliest classes, to a thousandth."""
+    found = {}
+    for line in tab.locator(".classes li:not(.note)").all():
+        number = line.locator(".number").inner_text().split(" %")[0]
+        share = {"< 0.1": 0.0, "> 99.9": 100.0}.get(number)
+        found[line.locator(".name").inner_text()] = (
+            float(number) if share is None else share
+        ) / 100
+    return found
 
 
 def expected(run: Run, text: str) -> dict[str, float]:
@@ -291,22 +298,27 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
 ) -> None:
     path = page(PageConfig(run=str(trained.folder), output=str(tmp_path / "a.html"), examples=6))
     tab = open_page(path.read_text("utf-8"))
-    options = tab.locator(".choose-example option").all_inner_texts()
-    assert len(options) >= 3
-    tab.locator(".choose-example").select_option("1")
-    assert "true label" in tab.locator(".prediction h2").inner_text()
+    examples = tab.locator(".example")
+    assert examples.count() >= 2
+    first = tab.locator("textarea").input_value()
+    examples.first.click()  # the one that is shown
+    examples.first.click()
+    assert tab.locator("textarea").input_value() != first
+    tab.locator(".facts-of-text >> text=Given label ✓").wait_for()
+    assert "validation texts were right" in tab.locator(".facts-of-text").inner_text()
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
         f"run {trained.folder.name}: 6 heads, {len(load_run(trained.folder).labels)} classes"
     )
-    tops = [tab.locator(part).bounding_box()["y"] for part in (".decision", ".answer", ".switches")]
+    parts = (".toolbar", ".text", ".adds-up", ".heads-words", ".answer")
+    tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)
     folder = trained.copy(tmp_path)
     text = "a lovely film"
     config = InspectConfig(run=str(folder), text=text, output=str(tmp_path / "b.html"))
     tab = open_page(inspect(config).read_text("utf-8"))
     assert tab.locator("textarea").input_value() == text
-    assert "enough" in tab.locator(".answer").inner_text() or tab.locator(".answer").is_visible()
+    assert tab.locator(".answer").is_visible()
     view = load_run(trained.folder).show(text)
     assert "Type a text" in view.html
     assert view.tokens[1:4] == ["a", "lovely", "film"]
@@ -325,15 +337,15 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     tab.keyboard.type(" and a cruel cold book")
     words = ["[CLS]", *box.input_value().split(), "[SEP]"]
     shows(tab, words)
-    for name, share in expected(run, box.input_value()).items():
-        assert shares(tab)[name] == pytest.approx(share, abs=6e-4)
-    # The nodes of words and strips stay, those that are new apart.
-    nodes = "[...document.querySelectorAll('.text .token, .text .token i')]"
+    likely = expected(run, box.input_value())
+    for name, share in shares(tab).items():
+        assert likely[name] == pytest.approx(share, abs=1.1e-3)
+    # The nodes of words stay, those that are new apart.
+    nodes = "[...document.querySelectorAll('.text .token')]"
     tab.evaluate(f"{nodes}.forEach(node => (node.isFormer = true))")
     tab.keyboard.type(" so")
     shows(tab, [*words[:-1], "so", "[SEP]"])
-    fresh = f"{nodes}.filter(node => !node.isFormer).length"
-    assert tab.evaluate(fresh) == 1 + run.config.model.num_heads
+    assert tab.evaluate(f"{nodes}.filter(node => !node.isFormer).length") == 1
     for _ in " so":
         box.press("Backspace")
     box.evaluate("node => node.dispatchEvent(new CompositionEvent('compositionstart'))")
@@ -346,76 +358,107 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     assert box.get_attribute("lang") == "ja"
 
 
-def test_heads_are_ablated_in_any_combination_by_mouse_and_by_key(
+STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)]
+  .filter(it => it.getAttribute("aria-pressed") === "true").length"""
+
+
+def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     open_page: Opener, run: Run
 ) -> None:
-    text = "a lovely film"
-    tab = open_page(live_html(run, [text]))
+    tab = open_page(live_html(run, ["a lovely film"]))
+    tab.locator(".state").first.wait_for()
     before = shares(tab)
-    first = tab.locator(".head-switch").first
-    first.click()
-    assert first.get_attribute("data-state") == "zero"
-    tab.locator(".prediction .changed").first.wait_for()
-    first.click()
-    assert first.get_attribute("data-state") == "uniform" or "average" in first.inner_text()
-    for switch in tab.locator(".head-switch").all()[1:]:
-        switch.click()
+    pair = tab.locator(".sum .class-name").all_inner_texts()
+    rows = tab.locator(".cells-table .head-name").all_inner_texts()
+    off = tab.locator(".state[data-state=zero]").first
+    off.click()
+    tab.locator(".classes .note >> text=all heads").wait_for()
+    assert tab.evaluate(STATE, "zero") == 1
+    assert off.evaluate("node => node === document.activeElement")  # its row stays
+    assert tab.locator(".cells-table .head-name").all_inner_texts() == rows
+    assert tab.locator(".sum .class-name").all_inner_texts() == pair
+    for average in tab.locator(".state[data-state=uniform]").all():
+        average.click()
+    assert tab.evaluate(STATE, "uniform") == len(rows)
     tab.locator("h1").click()
     tab.keyboard.press("a")  # all on
-    tab.locator(".prediction .changed").first.wait_for(state="detached")
+    tab.locator(".classes .note").wait_for(state="detached")
     assert shares(tab) == before
     tab.keyboard.press("o")
-    tab.locator(".prediction .changed").first.wait_for()
+    tab.locator(".classes .note").wait_for()
     tab.keyboard.press("/")
     assert tab.evaluate("document.activeElement.tagName") == "TEXTAREA"
     tab.keyboard.type("o k a")  # in the box these are letters
     shows(tab, ["[CLS]", "o", "k", "a", "[SEP]"])
+    assert tab.locator(".sum .class-name").all_inner_texts() == pair
     tab.keyboard.press("Escape")
     assert tab.evaluate("document.activeElement.tagName") == "BODY"
 
 
 def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, run: Run) -> None:
-    tab = open_page(live_html(run, ["it was a lovely day"]))
+    texts = ["it was a lovely day", "it was a very very awful day"]
+    tab = open_page(live_html(run, texts[:1]))
     tab.locator("h1").click()
     tab.keyboard.press("k")
-    tab.evaluate(TYPE, "it was a very very awful day")
-    tab.locator(".pair-of >> text=awful").wait_for()
-    kept = tab.locator(".pair-of > :nth-child(2) bdi")
-    assert kept.all_inner_texts() == ["[CLS]", "it", "was", "a", "lovely", "day", "[SEP]"]
-    tab.locator(".prediction .change.more, .prediction .change.less").first.wait_for()
-    tab.locator(".box .choose-compare-view").select_option("difference")
-    assert tab.locator(".text h2").inner_text().startswith("What changes for ")
-    # The difference of the sums is the difference of the log-odds of the shown classes.
-    odds = {}
-    for text in ("it was a lovely day", "it was a very very awful day"):
-        odds[text] = expected(run, text)
+    tab.evaluate(TYPE, texts[1])
+    tab.locator(".text .tokens >> nth=0 >> text=awful").wait_for()
+    kept = tab.locator(".beside .token bdi")
+    assert kept.all_inner_texts() == ["[CLS]", *texts[0].split(), "[SEP]"]
+    tab.locator(".classes .note >> text=the other text").wait_for()
+    assert tab.locator(".box .choose-compare-view").is_hidden()  # of other words
+    assert "awful" in tab.locator(".changes").inner_text()
     names = tab.locator(".sum .class-name").all_inner_texts()
-    ratio = [np.log(each[names[0]] / each[names[1]]) for each in odds.values()]
-    first = tab.locator(".sum").inner_text().split(" = ")[1].split()[0]
-    shown = float(first.rstrip(",").replace("−", "-"))
-    assert shown == pytest.approx(ratio[1] - ratio[0], abs=0.02)
+    odds = np.log(np.divide(*(expected(run, texts[0])[name] for name in names)))
+    shown = tab.locator(".beside h3").inner_text().split(", ")[1].split()[0]
+    assert float(shown.replace("−", "-")) == pytest.approx(odds, abs=0.02)
+    tab.get_by_text("Back to it").click()
+    shows(tab, ["[CLS]", *texts[0].split(), "[SEP]"])
+    tab.locator(".box .choose-compare-view").select_option("difference")  # the same words
+    tab.locator(".sum >> text=change of the log-odds").wait_for()
+    tab.locator("h1").click()
     tab.keyboard.press("k")
     tab.locator(".kept-text").wait_for(state="hidden")
 
 
-def test_a_link_opens_the_same_text_and_view(open_page: Opener, run: Run) -> None:
+def test_the_address_is_a_link_to_the_same_text_and_view(open_page: Opener, run: Run) -> None:
     content = live_html(run, ["a lovely film"])
     tab = open_page(content)
-    tab.evaluate(TYPE, "quite & dark #100% 映画")
-    tab.locator(".head-switch").nth(4).click()
-    tab.locator(".prediction .changed").first.wait_for()
-    tab.get_by_text("Copy link").click()
-    tab.wait_for_function("location.hash.length > 1")
+    text = "quite & dark #100% 映画"
+    tab.evaluate(TYPE, text)
+    tab.locator(".state[data-state=zero]").first.click()
+    tab.locator(".classes .note").wait_for()
+    tab.wait_for_url(re.compile("heads="))
     link = tab.evaluate("location.hash")
     other = open_page(content, link)
-    other.locator(".prediction .changed").first.wait_for()
-    assert other.locator("textarea").input_value() == "quite & dark #100% 映画"
-    assert other.locator(".head-switch").nth(4).get_attribute("data-state") == "zero"
+    other.locator(".classes .note").wait_for()
+    assert other.locator("textarea").input_value() == text
+    assert other.evaluate(STATE, "zero") == 1
     assert shares(other) == shares(tab)
     tab.evaluate(TYPE, "word " * 3000)
     tab.get_by_text("Copy link").click()
     assert "too long for a link" in tab.locator(".notes").inner_text()
-    open_page(content, "#text=a&heads=9.9z%20x&layer=99&only=1e3&class=77&view=no")
+    open_page(content, "#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
+
+
+def test_words_are_removed_until_the_class_changes(open_page: Opener, run: Run) -> None:
+    text = "a lovely film and a kind day"
+    tab = open_page(live_html(run, [text]))
+    tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+
+    def lead(words: str, label: str) -> float:
+        shares = expected(run, words)
+        others = max(share for name, share in shares.items() if name != label)
+        return float(np.log(shares[label] / others))
+
+    label = max(expected(run, text), key=expected(run, text).__getitem__)
+    found = re.findall(r"(\w+) ([+−]?\d+\.\d\d)", tab.locator(".effects").inner_text())
+    changes = {word: float(number.replace("−", "-")) for word, number in found}
+    for word in ("lovely", "film", "kind"):
+        change = lead(text.replace(f"{word} ", ""), label) - lead(text, label)
+        assert changes[word] == pytest.approx(change, abs=0.011)
+    if tab.locator(".flip button").count():
+        tab.locator(".flip button").click()
+        tab.locator(f".predicted .name >> text={label}").wait_for(state="detached")
 
 
 @pytest.mark.parametrize("width", [390, 1366])
@@ -438,8 +481,8 @@ def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
         has_touch=width < 400,
     )
     tab.evaluate("document.querySelectorAll('details').forEach(it => (it.open = true))")
-    tab.locator(".choose-example").select_option("0")
-    tab.get_by_text("Keep beside").click()
+    tab.locator(".example").click()
+    tab.get_by_text("Compare", exact=True).click()
     assert tab.locator("img").count() == 0
     assert tab.title().startswith("Type a text")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -33,9 +33,11 @@ def good_record(folder: Path) -> Path:
     )
     random = np.random.default_rng(0)
     parts = {
-        "tokens": np.ones((2, 3, len(TEXTS[0].tokens), 2)),
-        "feedforward": np.ones((2, 2)),
-        "bias": np.ones(2),
+        "words": np.ones((len(TEXTS[0].tokens), 2)),
+        "heads": np.ones((2, 3, len(TEXTS[0].tokens), 2)),
+        "past": np.ones((2, 2)),
+        "biases": np.ones((3, 2)),
+        "log_odds": np.ones(2),
     }
     for step in STEPS:
         weights = [random.random((2, 3, len(text.tokens), len(text.tokens))) ** 4 for text in TEXTS]
@@ -252,9 +254,9 @@ BAD_MAPS: dict[str, Change] = {
     "pooling that is complex": _arrays(text_0__pooling=np.zeros(4, np.complex64)),
     "probabilities of more classes": _arrays(text_0__probabilities=np.ones(50, np.float32)),
     "a check that is a table": _arrays(text_0__check=np.ones((3, 3), np.float32)),
-    "contributions without a bias": _arrays(text_0__contributions__bias=None),
+    "contributions without biases": _arrays(text_0__contributions__biases=None),
     "contributions of other heads": _arrays(
-        text_0__contributions__tokens=lambda array: array[:, :1]
+        text_0__contributions__heads=lambda array: array[:, :1]
     ),
     "contributions to a class outside": _arrays(
         text_0__contributions__classes=lambda array: array + 1000

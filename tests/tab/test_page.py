@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answered import contribution_arrays
 from heads_browser import expected_pixels
 
 from chromium import colours_of, contrast, watch
@@ -96,15 +95,17 @@ def expected_of_exact(
 
 
 def contributions() -> dict[str, np.ndarray]:
-    """Return what heads contribute: head 1 of layer 1 has 2 of its 3.1 nats from token 4."""
-    tokens = np.zeros((2, 3, 7, 2), np.float32)
-    tokens[1, 1, :5, 0] = [0.9, -0.5, 0.7, 0, 2.0]
+    """Return what passes through heads: head 1 of layer 1 has 3.1 of it, 2 from token 4."""
+    heads = np.zeros((2, 3, 7, 2), np.float32)
+    heads[1, 1, :5, 0] = [0.9, -0.5, 0.7, 0, 2.0]
     return {
         "contributions/classes": np.array([1, 0], np.int32),
         "contributions/shown": np.array([1, 0], np.int32),
-        **contribution_arrays(
-            tokens[1].sum(axis=0), tokens, np.array([[0, 0], [0, 0], [0.5, 0]], np.float32)
-        ),
+        "contributions/words": heads.sum(axis=(0, 1)),
+        "contributions/heads": heads,
+        "contributions/past": np.array([[3.1, 0], [0, 0]], np.float32),
+        "contributions/biases": np.array([[0, 0], [0, 0], [0.5, 0]], np.float32),
+        "contributions/log_odds": np.array([3.6, 0], np.float32),
     }
 
 
@@ -155,24 +156,24 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     shown, maps = make_text(arrays={"pooling": pooling, **contributions()}, notes=notes)
     tab = open_page(written(shown))
     assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
-    assert tab.locator(".prediction h2").text_content() == "Predicted cats ✓ true label cats"
-    assert tab.locator(".prediction li").all_text_contents() == ["cats0.700", "70.250", "10.050"]
+    assert tab.locator(".predicted").text_content() == "cats 70.0 %"
+    assert tab.locator(".facts-of-text").text_content() == "Given label ✓ cats"
+    classes = tab.locator(".classes li").all_text_contents()
+    assert classes == ["cats70.0 %", "725.0 %", "15.0 %"]
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[1:3] == [f"contributions{notes['contributions']}", "runoutputs/mine"]
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # which put most
-    assert tab.locator(".grid .map").first.get_attribute("aria-label") == "layer 1, head 1"
-    tab.locator(".choose-order").select_option("place")
     tab.locator(".grid .map").nth(4).click()  # layer 1, head 1
     assert tab.locator(".head h2").text_content() == "layer 1, head 1"
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
-    first = tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title").split("\n")
-    assert first[:2] == ["cat: +2.00", "layer 1 head 0: 0.00"]
-    assert "layer 1 head 1: +2.00" in first
+    assert tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title") == "cat +2.00"
     assert tab.locator(".sum").text_content() == (
-        "+3.10 words +0.50 biases = +3.60, the log-odds of cats against 7."
+        "+3.10 words +0.50 biases = +3.60 log-odds of cats over 7"
+    )
+    assert tab.locator(".cells-table .rest").text_content() == (
+        "+3.10 through layer 1 0.00 past the layer +0.50 biases above = +3.60"
     )
     weights = maps[1][1]
-    tab.locator(".choose-view").select_option("weight")
     large = tab.locator(".head .large")
     cell = large.bounding_box()["width"] / len(WORDS)
     large.hover(position={"x": 1.5 * cell, "y": 5.5 * cell})
@@ -238,9 +239,9 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("given", "label", "heading"),
     [
-        (None, None, "Predicted cats"),
-        ([1, 1, 0], "7, cats", "Predicted 7, cats ✓ true label 7, cats"),
-        ([0, 0, 0], "7", "Predicted none ✗ true label 7"),
+        (None, None, "cats 70.0 %"),
+        ([1, 1, 0], "7, cats", "7, cats Given label ✓ 7, cats"),
+        ([0, 0, 0], "7", "none Given label ✗ 7"),
     ],
 )
 def test_the_prediction_stands_beside_the_label(
@@ -248,7 +249,8 @@ def test_the_prediction_stands_beside_the_label(
 ) -> None:
     arrays = {} if given is None else {"given": np.array(given, dtype=np.uint8)}
     tab = open_page(written(make_text(label=label, arrays=arrays)[0]))
-    assert tab.locator(".prediction h2").text_content() == heading
+    parts = tab.locator(".predicted, .facts-of-text").all_text_contents()
+    assert "".join(parts).strip() == heading
 
 
 def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
@@ -259,11 +261,10 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     ]
     tab = open_page(written(*(shown for shown, _ in made)))
     choice = tab.locator(".choose-text")
-    choice.locator("option >> text=→").first.wait_for(state="attached")
     options = choice.locator("option").all_text_contents()
     assert len(options) == 30
-    assert options[:2] == ["1 7 → cats: [CLS] 猫 は the cat", "2 1 → cats: [CLS] 猫 は the cat 🐈"]
-    assert options[2].startswith("3 – → cats: ")
+    assert options[:2] == ["1 7: [CLS] 猫 は the cat", "2 1: [CLS] 猫 は the cat 🐈"]
+    assert options[2].startswith("3: ")
     tab.locator(".grid .map").nth(4).click()
     tab.locator(".choose-scale").select_option("fixed")
     choice.select_option("2")

@@ -1,14 +1,12 @@
-"""Pairs of texts in the Heads tab, in a real browser: two texts, and what goes from one to the other."""
+"""Pairs of texts in the Heads tab, in a real browser: two texts, and where they meet."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from heads_browser import Opener, Tab
+from heads_browser import Opener
 from heads_server import Step, maps_of, write_run
 
-from headscope.record.pairs import between, quadrants
 from headscope.record.schema import Text
 
 LAYERS, HEADS = 2, 3
@@ -33,12 +31,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shares(tab: Tab, section: str = ".head") -> list[list[float]]:
-    rows = tab.find(f"{section} .quadrants tr").all()[1:]
-    cells = [row.locator("td").all_text_contents() for row in rows]
-    return [[float(share.replace("−", "-")) for share in row] for row in cells]
-
-
 @pytest.mark.slow
 def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     tab = open_tab(logdir)
@@ -59,7 +51,7 @@ def test_the_two_texts_stand_apart(open_tab: Opener, logdir: Path) -> None:
     tab.find(".choose-text").select_option("1")
     tab.shows(f"{TOKENS} >> .token", SINGLE.tokens)
     tab.drawn(100)  # its tokens stand there before its maps do
-    tab.expect(".block, .border-line, .quadrants, .pair").to_have_count(0)
+    tab.expect(".block, .border-line, .pair").to_have_count(0)
 
 
 @pytest.mark.slow
@@ -77,50 +69,6 @@ def test_the_map_has_lines_where_the_texts_meet(open_tab: Opener, logdir: Path) 
     read = "map => [getComputedStyle(map, '::before').left, map.clientWidth]"
     left, width = tab.find(".grid .frame").first.evaluate(read)
     assert float(left.removesuffix("px")) == pytest.approx(BORDER / len(WORDS) * width, abs=0.1)
-
-
-def test_the_shares_are_those_of_the_map(open_tab: Opener, logdir: Path) -> None:
-    tab = open_tab(logdir)
-    tab.drawn(100)
-    for layer, head in ((0, 0), (1, 2)):
-        tab.choose(layer, head)
-        own = maps(100)[layer][head].astype(np.float32)
-        mean = between(own, SEGMENTS)
-        tab.says(".head .quadrants caption", f"between {mean:.3f}"[:-1])
-        expected = [[*row, 1 - row.sum()] for row in quadrants(own, SEGMENTS)]
-        np.testing.assert_allclose(shares(tab), expected, atol=6e-4)
-    tab.shows(".head .quadrants tr >> nth=0 >> th", ["to A", "to B", "to special"])
-
-
-@pytest.mark.slow
-def test_a_difference_shows_how_the_shares_changed(open_tab: Opener, logdir: Path) -> None:
-    link = "#p.heads.step=100&p.heads.compare=mine&p.heads.at=0&p.heads.as=difference"
-    tab = open_tab(logdir, link)
-    tab.says(".grid h2", "Differences mine · step 100 − mine · step 0")
-    tab.drawn(100)
-    before, now = (quadrants(maps(step)[0][0], SEGMENTS) for step in (0, 100))
-    expected = [[*row, -row.sum()] for row in now - before]
-    np.testing.assert_allclose(shares(tab), expected, atol=1.1e-3)
-    tab.find(".choose-compare-view").select_option("beside")
-    tab.find(".other-head .quadrants").wait_for()
-    np.testing.assert_allclose(np.array(shares(tab, ".other-head"))[:, :2], before, atol=6e-4)
-
-
-@pytest.mark.slow
-def test_a_record_from_before_pairs_shows_one_text(open_tab: Opener, tmp_path: Path) -> None:
-    write_run(tmp_path, "old", [replace(PAIR, segments=None)], [Step(0, [maps(0)], {})])
-    tab = open_tab(tmp_path)
-    tab.shows(f"{TOKENS} >> :scope > .token", WORDS)
-    tab.expect(".block, .border-line, .quadrants").to_have_count(0)
-    # Resumed since: the steps from before have maps, but no shares.
-    write_run(tmp_path, "old", [PAIR], [Step(9, [maps(9)], {})])
-    tab.refresh()
-    tab.drawn(9)
-    tab.expect(".head .quadrants tr").to_have_count(3)
-    tab.press(",")
-    tab.drawn(0)
-    tab.expect(".block").to_have_count(2)
-    tab.expect(".quadrants").to_have_count(0)
 
 
 @pytest.mark.slow

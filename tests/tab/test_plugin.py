@@ -58,7 +58,7 @@ TEXTS = [
 Ask = Callable[..., Any]
 OF_TEXT = {"step": 10, "text": 0}
 STEP_ROUTES = {"maps": OF_TEXT, "numbers": {"step": 10}, "page": OF_TEXT}
-RUN_ROUTES = {"index": {}, "series": {}, **STEP_ROUTES}
+RUN_ROUTES = {"index": {}, **STEP_ROUTES}
 BUNDLED = st.sampled_from([np.uint8, np.int32, np.float32, np.float16]).flatmap(
     lambda kind: arrays(kind, array_shapes(min_dims=0, min_side=0, max_side=5))
 )
@@ -224,25 +224,6 @@ def test_what_is_large_and_no_map_is_left_out(ask: Ask, logdir: Path) -> None:
     assert ask("numbers", run="mine", step=10).get_json()["extra"] == {"small": [0]}
 
 
-@pytest.mark.parametrize(("most", "steps"), [(1000, [0, 10, 25]), (2, [0, 25])])
-def test_series_follow_each_head_over_the_steps(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch, most: int, steps: list[int]
-) -> None:
-    monkeypatch.setattr(plugin, "MAX_POINTS", most)
-    answer = ask("series", run="mine").get_json()
-    means = np.stack([numbers_of(step)["entropy"][0] for step in steps], axis=-1)
-    measures = {"entropy": {"mean": nested(means)}}
-    assert answer == {"steps": steps, "measures": measures, "errors": []}
-    assert measures["entropy"]["mean"][1][2] == [None] * len(steps)
-
-
-def test_series_are_left_out_where_the_files_list_too_much(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin, "MAX_LISTED", 30)
-    refused(ask("series", run="mine"), 404, "2 steps list more than 30 arrays")
-
-
 @pytest.mark.parametrize(("run", "step"), [("mine", 10), ("deep/exact", 5)])
 def test_the_page_is_that_text_at_that_step(ask: Ask, run: str, step: int) -> None:
     answer = ask("page", run=run, step=step, text=0)
@@ -342,7 +323,6 @@ def test_files_that_are_links_leading_outside_are_refused(
     path.symlink_to(tmp_path / "outside/heads" / path.name)
     for route, query in STEP_ROUTES.items():
         refused(ask(route, run="mine", **query), 404, path.name, "outside the logdir")
-    assert ask("series", run="mine").get_json()["measures"]["entropy"]["mean"][0][0][1] is None
     index = logdir / "mine/heads/index.json"
     index.rename(logdir / "other.json")
     for target in (tmp_path / "outside/heads/index.json", logdir / "other.json"):
@@ -413,12 +393,6 @@ def test_a_broken_step_is_named_and_the_others_still_work(ask: Ask, logdir: Path
     refused(ask("page", run="mine", step=10, text=0), 404, "'mine'", path.name)
     assert set(unpack(ask("maps", run="mine", step=25, text=0).data)) >= {"pooling"}
     assert ask("runs").get_json()["runs"][1]["error"] is None
-    if how == "truncated":
-        answer = ask("series", run="mine").get_json()
-        (error,) = answer["errors"]
-        assert path.name in error
-        first = answer["measures"]["entropy"]["mean"][0][0]
-        assert [value is None for value in first] == [False, True, False]
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +405,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ask, dict[str, st
 
 def answers(ask: Ask, run: str) -> dict[str, list[Any]]:
     """Return every answer about a run's last step by its route; of its maps one for each text."""
-    routes = RUN_ROUTES if run in HARMLESS else ("index", "series", "numbers")
+    routes = RUN_ROUTES if run in HARMLESS else ("index", "numbers")
     found = {route: [ask(route, run=run, **RUN_ROUTES[route])] for route in routes}
     return found | {"maps": [ask("maps", run=run, step=10, text=text) for text in range(3)]}
 

@@ -120,10 +120,5 @@ def check_routes(ask: Get, run: str) -> None:
     status, answer = ask("plugin/heads/numbers", run=run, step=4)
     measures = {"entropy": {"mean": [[4.0, 4.0]], "error": [[None, None]]}}
     assert (status, json.loads(answer)) == (200, {"measures": measures, "extra": {}})
-    status, answer = ask("plugin/heads/series", run=run)
-    assert (status, json.loads(answer)["measures"]) == (
-        200,
-        {"entropy": {"mean": [[[0.0, 4.0], [0.0, 4.0]]]}},
-    )
     status, answer = ask("plugin/heads/page", run=run, step=4, text=0)
     assert (status, b"probe, step 4" in answer) == (200, True)

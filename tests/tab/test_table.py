@@ -1,7 +1,5 @@
-"""The table of numbers in the Heads tab: what stands first, how it sorts, and the file that it is saved as."""
+"""The table of numbers in the Heads tab: what stands first, and how it sorts."""
 
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +9,10 @@ from heads_browser import Opener, Tab
 from heads_server import Step, maps_of, write_run
 
 from headscope.record.schema import Text
-from headscope.record.writer import HeadRecorder
 
 BEST = "#p.heads.step=200"
 FIRST = ["head", "verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"]
 PATTERN = ["entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"]
-HOSTILE = ['=HYPERLINK("http://x","y")', "-1+1, </script><img src=x onerror=alert(1)>"]
 
 
 @pytest.fixture(scope="module")
@@ -106,67 +102,13 @@ def test_all_columns_unfold_by_a_click_and_stay_so(open_tab: Opener, finished: P
     tab.expect(more).to_have_attribute("aria-expanded", "false")
     tab.find(more).click()
     tab.expect(more).to_have_attribute("aria-expanded", "true")
-    assert columns(tab) == [*FIRST, *PATTERN, "line"]
+    assert columns(tab) == [*FIRST, *PATTERN]
     sort(tab, "first")
-    tab.shows(".table th[data-column=line]", "first over the steps")
-    points = tab.find(".table .spark polyline").first.get_attribute("points")
-    assert len(points.split()) == 4
     cells = tab.find(".table tbody td[data-column=first]").all_inner_texts()
     first = [float(number) for number in cells]
     assert first == sorted(first, reverse=True)
     tab.press(",")
     tab.drawn(100)
     tab.expect(".table [data-column=loss_zeroed]").to_have_count(0)
-    assert columns(tab) == ["head", "role", "entropy_share", "first", "line"]  # what is left
+    assert columns(tab) == ["head", "role", "entropy_share", "first"]  # what is left
     assert tab.fits()
-
-
-def saved(tab: Tab) -> tuple[str, str]:
-    """Return the name and the content of the file that the table is saved as."""
-    name, content = tab.saved("Save CSV")
-    return name, content.decode("utf-8")
-
-
-@pytest.mark.slow
-def test_all_numbers_are_saved_with_their_errors(open_tab: Opener, finished: Path) -> None:
-    tab = open_tab(finished, BEST)
-    tab.drawn(200)
-    tab.expect(".table tbody tr").to_have_count(144)
-    name, content = saved(tab)
-    assert name == "mine_step-200_heads.csv"
-    assert content.count("\r\n") == content.count("\n") == 145
-    rows = list(csv.DictReader(io.StringIO(content, newline="")))
-    wanted = {*FIRST[2:-1], *PATTERN}
-    assert wanted | {f"{measure}_error" for measure in wanted} <= rows[0].keys()
-    places = [(f"layer {layer}", str(head)) for layer in range(12) for head in range(12)]
-    assert [(row["layer"], row["head"]) for row in rows] == places
-    most = rows[133]
-    assert [most[name] for name in ("verdict", "role")] == ["matters", "no clear pattern"]
-    assert float(most["loss_zeroed"]) == pytest.approx(0.41, abs=1e-6)
-    assert float(most["loss_zeroed_error"]) == pytest.approx(0.03, abs=1e-6)
-    assert {row["verdict"] for row in rows} == {"matters", "no effect", "inconclusive"}
-    tab.open_saved_page()
-    name, content = saved(tab)
-    assert name == "probe-0-step-200_heads.csv"
-    assert list(csv.DictReader(io.StringIO(content, newline=""))) == rows
-
-
-@pytest.mark.slow
-def test_names_of_a_record_are_no_formulas_in_the_file(open_tab: Opener, tmp_path: Path) -> None:
-    recorder = HeadRecorder(tmp_path / "mine", [Text("t", ["a", "b", "c"], "a b c")])
-    maps = dict(zip(HOSTILE, maps_of(0, 2, 2, 3), strict=True))
-    odd = np.array([[-0.5, np.nan], [0.25, 1e-9]])
-    extra = {"roles": np.array([["@SUM(A1)", "+x"], ["previous token", "no clear pattern"]])}
-    names = ["=odd,", "constructor", "__proto__"]
-    recorder.record(0, [maps], dict.fromkeys(names, (odd, np.abs(odd))), extra=extra)
-    tab = open_tab(tmp_path)
-    tab.drawn(0)
-    tab.find(".table tbody tr").first.wait_for()
-    assert set(names) <= set(columns(tab))
-    rows = list(csv.reader(io.StringIO(saved(tab)[1], newline="")))
-    assert {"'=odd,", "'=odd,_error", "constructor", "__proto__"} <= set(rows[0])
-    assert [row[0] for row in rows[1:]] == [f"'{name}" for name in HOSTILE for _ in range(2)]
-    assert [row[rows[0].index("role")] for row in rows[1:3]] == ["'@SUM(A1)", "'+x"]
-    odd_cells = [row[rows[0].index("'=odd,")] for row in rows[1:3]]
-    assert odd_cells == ["-0.5", ""]  # a number is a number
-    assert tab.find("img").count() == 0

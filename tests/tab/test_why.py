@@ -1,4 +1,4 @@
-"""Why this class: the words with a strip for each head, their sums, and what a click asks."""
+"""The first screen: the prediction, the words, the bar, heads and words, and that all of it adds up."""
 
 import re
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answered import answered_run, contribution_arrays
+from answered import answered_run
 from heads_browser import Opener
 from heads_server import Step, maps_of, write_run
 
-from chromium import watch
+from chromium import contrast, watch
 from headscope.record.schema import Text
-from headscope.tab.page import PageText, page, write_page
+from headscope.tab.page import PageText, bundled, page, write_page
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
-STRIPS = ".text .token >> nth=2 >> i"
+SUM = ".adds-up .sum"
 
 
 def explained(
@@ -26,25 +26,25 @@ def explained(
     heads: int = 2,
     several: bool = False,
     seed: int = 0,
-) -> tuple[PageText, np.ndarray]:
-    """Return a text whose logits are the sum of its contributions [L, H, T, C], and these."""
+    label: str | None = None,
+) -> tuple[PageText, dict[str, np.ndarray]]:
+    """Return a text whose logits are the sums of its contributions, and these."""
     random = np.random.default_rng(seed)
-    cells = random.normal(size=(layers, heads, len(words), 3))
-    bias = np.array([0.2, 0.1, -0.3])
-    logits = cells[-1].sum((0, 1)) + bias
+    T, C = len(words), 3
+    parts = {"words": random.normal(size=(T, C)), "biases": random.normal(size=(layers + 1, C))}
+    logits = parts["words"].sum(0) + parts["biases"].sum(0)
+    parts["heads"] = random.normal(size=(layers, heads, T, C)) / heads
+    through = parts["heads"].sum((1, 2))  # [L, C]
+    above = np.cumsum(parts["biases"][::-1], axis=0)[::-1][1:]
+    parts |= {"past": logits - through - above, "log_odds": logits}
     shares = np.exp(logits) / np.exp(logits).sum()
     if several:
         shares = 1 / (1 + np.exp(-logits))
     order = np.argsort(-logits)
-    arrays: dict[str, Any] = {
-        "probabilities": shares,
-        **contribution_arrays(
-            cells[-1].sum(axis=0)[..., order],
-            cells[..., order],
-            np.stack([np.zeros(3)] * layers + [bias[order]]),
-        ),
-    }
-    for layer, weights in enumerate(maps_of(0, layers, heads, len(words))):
+    parts = {name: part[..., order] for name, part in parts.items()}
+    arrays: dict[str, Any] = {f"contributions/{name}": part for name, part in parts.items()}
+    arrays["probabilities"] = shares
+    for layer, weights in enumerate(maps_of(0, layers, heads, T)):
         arrays[f"layer_{layer}/weights"] = weights
     arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
     against = -1 if several else order[1]
@@ -52,8 +52,9 @@ def explained(
     arrays["contributions/shown"] = np.array([order[0], against], np.int32)
     if several:
         arrays["given"] = (shares > 0.5).astype(np.uint8)
-    shown = Text("text", words, text, None, None, [0, len(words) - 1], 0)
-    return PageText(shown, arrays), cells[..., order]
+    ends = [place for place, word in enumerate(words) if word in ("[CLS]", "[SEP]")]
+    shown = Text("text", words, text, label, None, ends, 0)
+    return PageText(shown, arrays), parts
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def open_why(browser: Any, tmp_path: Path) -> Any:
         tab.set_default_timeout(30_000)
         watch(tab, requests, complaints)
         tab.goto(path.as_uri())
-        tab.locator(".text .sum strong").first.wait_for()
+        tab.locator(f"{SUM} strong").first.wait_for()
         return tab
 
     yield opener
@@ -82,62 +83,141 @@ def open_why(browser: Any, tmp_path: Path) -> Any:
 
 
 def numbers(words: str) -> list[float]:
-    return [float(found.replace("−", "-")) for found in re.findall(r"[+−][\d.]+", words)]
+    """Return the numbers with two decimals, to the hundredth."""
+    return [float(found.replace("−", "-")) for found in re.findall(r"[+−]?\d+\.\d\d", words)]
 
 
-def test_the_words_the_heads_and_the_sum_are_those_of_the_prediction(open_why: Any) -> None:
-    text, cells = explained(WORDS, "a proprietary film.")
+def texts_in(tab: Any, selector: str) -> list[str]:
+    found: list[str] = tab.locator(selector).all_text_contents()
+    return found
+
+
+def test_words_bar_heads_and_biases_add_up_to_the_log_odds_as_they_are_shown(
+    open_why: Any,
+) -> None:
+    text, parts = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     shares = np.sort(text.arrays["probabilities"])[::-1]
-    order = text.arrays["contributions/classes"]
     tab = open_why(text)
-    total = numbers(tab.locator(".text .sum").inner_text())
+    total = numbers(tab.locator(SUM).inner_text())
     assert total[-1] == pytest.approx(np.log(shares[0] / shares[1]), abs=0.006)
-    folds = tab.locator("details >> visible=true").evaluate_all("all => all.map(it => it.open)")
-    assert folds == [False] * 4  # small maps, numbers, notes, keys: seldom read, one line each
-    assert sum(total[:-1]) == pytest.approx(total[-1], abs=0.02)
-    tokens = tab.locator(".text .token")
-    words = ["[CLS]", "a", "proprietary", "film", ".", "[SEP]"]
-    assert tokens.locator("bdi").all_text_contents() == words
-    toward = (cells[..., 0] - cells[..., 1])[0]  # [H, T]
-    title = numbers(tokens.nth(2).get_attribute("title"))
-    own = toward[:, 2:4].sum(axis=1)
-    assert title == pytest.approx([own.sum(), *own], abs=0.006)
-    assert tab.locator(STRIPS).count() == 2
-    assert tab.locator(".text h2 small").inner_text().endswith("from the top: head 0, 1")
+    assert sum(total[:-1]) == pytest.approx(total[-1], abs=1e-9)
+    bar = numbers(" ".join(texts_in(tab, ".segment > span")))
+    assert sum(bar) == pytest.approx(total[-1], abs=1e-9)
+    toward = {name: part[..., 0] - part[..., 1] for name, part in parts.items()}
+    words = toward["words"]
+    by_word = [*words[:2], words[2:4].sum(), *words[4:]]
+    titles = tab.locator(".text .token").evaluate_all("all => all.map(it => it.title)")
+    assert [numbers(title)[-1] for title in titles] == pytest.approx(by_word, abs=0.006)
+    bold = tab.locator(".segment.word b").all_text_contents()
+    assert bold[0] in ("a", "proprietary", "film", ".", "[CLS]", "[SEP]")
+    layer = int(np.abs(toward["heads"].sum(-1)).sum(-1).argmax())
+    assert tab.locator(".choose-layer").input_value() == str(layer)  # the one that decides
+    for layer in (0, 1):
+        tab.locator(".choose-layer").select_option(str(layer))
+        rows = [numbers(row) for row in texts_in(tab, ".cells-table tbody tr")]
+        *columns, of_heads = numbers(texts_in(tab, ".cells-table tfoot tr")[0])
+        assert [sum(row[:-1]) for row in rows] == pytest.approx([row[-1] for row in rows])
+        cells = np.array([row[:-1] for row in rows])
+        assert cells.sum(axis=0) == pytest.approx(columns)
+        assert sum(columns) == pytest.approx(of_heads)
+        end = numbers(texts_in(tab, ".cells-table .rest")[0])
+        assert end[0] == of_heads
+        assert sum(end[:-1]) == pytest.approx(end[-1])
+        assert end[-1] == total[-1]
+        sums = sorted(toward["heads"][layer].sum(-1), key=lambda value: -abs(value))
+        assert [row[-1] for row in rows] == pytest.approx(sums, abs=0.016)
+        at = tab.locator(".cells-table thead th >> nth=1").inner_text().startswith("at ")
+        assert at == (layer > 0)  # above the first layer the words have mixed
     tab.locator(".choose-unit").select_option("token")
-    assert tokens.locator("bdi").all_text_contents() == WORDS
-    tokens.nth(2).locator("bdi").click()
-    listed = numbers(tab.locator(".of-word").inner_text())
-    assert sorted(listed) == pytest.approx(sorted(toward[:, 2]), abs=0.06)
-    tab.locator(".sums .head-name").first.click()  # alone
-    assert tab.locator(STRIPS).count() == 0
-    largest = toward[np.abs(toward.sum(axis=1)).argmax()]
-    (sum_of_word,) = numbers(tokens.nth(3).get_attribute("title"))
-    assert sum_of_word == pytest.approx(largest[3], abs=0.006)
-    tab.locator(".sums .head-name").first.click()
-    tab.locator(".prediction .ask >> nth=2").click()
-    named = [CLASSES[order[2]], CLASSES[order[0]]]
-    assert tab.locator(".sum .class-name").all_text_contents() == named
-    total = numbers(tab.locator(".text .sum").inner_text())
-    assert total[-1] == pytest.approx(np.log(shares[2] / shares[0]), abs=0.006)
+    assert texts_in(tab, ".text .token bdi") == WORDS
+
+
+ROUND = """([cells, total]) => {
+  const { roundedTable, roundedTo } = modules.rounding;
+  const sum = (values) => values.reduce((all, value) => all + value, 0);
+  const rows = roundedTo(cells.map(sum), total);
+  const columns = roundedTo(cells[0].map((_, at) => sum(cells.map((row) => row[at]))), total);
+  return [roundedTable(cells, rows, columns), rows, columns];
+}"""
+
+
+def test_rounded_numbers_add_up_whatever_they_are(browser: Any) -> None:
+    random = np.random.default_rng(0)
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.evaluate(f"{bundled('rounding.js')};window.modules = modules;0")
+        for _ in range(200):
+            shape = random.integers(1, 10, size=2)
+            cells = random.normal(size=shape) * random.choice([0.004, 0.1, 3.0])
+            total = round(100 * cells.sum())
+            table, rows, columns = map(np.array, tab.evaluate(ROUND, [cells.tolist(), total]))
+            assert table.sum(axis=1).tolist() == rows.tolist()
+            assert table.sum(axis=0).tolist() == columns.tolist()
+            assert rows.sum() == columns.sum() == total
+            assert np.abs(table - 100 * cells).max() < 3
+
+
+def test_the_two_classes_are_chosen_and_held_and_the_likeliest_are_offered(open_why: Any) -> None:
+    text, parts = explained(WORDS, "a proprietary film.", label="bad")
+    order = text.arrays["contributions/classes"]
+    first, second, third = (CLASSES[place] for place in order)
+    tab = open_why(text)
+    assert tab.locator(".predicted .name").inner_text() == first
+    assert tab.locator(".predicted.for").count() == 1
+    assert tab.locator(".offer").is_hidden()
+    odds = np.exp(abs(numbers(tab.locator(".odds").inner_text())[0]))
+    shown = tab.locator(".odds").inner_text().split("about ")[1].removesuffix(" to 1")
+    assert float(shown.replace(",", "")) == pytest.approx(odds, rel=0.06)
+    tab.locator(".choose-asked").select_option(str(order[2]))
+    assert texts_in(tab, f"{SUM} .class-name") == [third, second]
+    assert numbers(tab.locator(SUM).inner_text())[-1] == pytest.approx(
+        (parts["log_odds"][2] - parts["log_odds"][1]), abs=0.006
+    )
+    assert tab.locator(".predicted .name").inner_text() == first  # whatever is asked
+    assert tab.locator(".predicted:is(.for, .against)").count() == 0
+    tab.locator(".choose-against").select_option(str(order[2]))  # they change places
+    assert texts_in(tab, f"{SUM} .class-name") == [second, third]
+    tab.locator(".choose-unit").select_option("token")
+    assert texts_in(tab, f"{SUM} .class-name") == [second, third]
+    tab.locator(".offer button").click()
+    assert texts_in(tab, f"{SUM} .class-name") == [first, second]
+    assert tab.locator(".offer").is_hidden()
+    assert "Given label" in tab.locator(".facts-of-text").inner_text()
+    assert tab.locator(".predicted").get_attribute("aria-live") == "polite"
+    assert tab.locator("[aria-live], [role=status]").count() <= 4
 
 
 @pytest.mark.slow
 def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
-    text, _ = explained(WORDS, "a proprietary film.", layers=3, heads=4, several=True)
+    text, _ = explained(WORDS, "a proprietary film.", layers=3, heads=12, several=True)
     likeliest = text.arrays["probabilities"].max()
     tab = open_why(text)
-    assert "against its absence" in tab.locator(".text .sum").inner_text()
-    total = numbers(tab.locator(".text .sum").inner_text())
+    assert "over its absence" in tab.locator(".question").inner_text()
+    total = numbers(tab.locator(SUM).inner_text())
     assert total[-1] == pytest.approx(np.log(likeliest / (1 - likeliest)), abs=0.006)
-    assert tab.locator(STRIPS).count() == 7  # six heads, and the others as one
-    named = tab.locator(".text h2 small").inner_text()
-    assert named.split("layer·head ")[1].count("·") == 6
-    assert named.endswith(", 6 others as one")
-    tab.locator(".matrix summary").click()
-    tab.locator(".cells-table tr").first.wait_for()
-    assert tab.locator(".cells-table tr").count() == 1 + len(WORDS)
-    assert tab.locator(".cells-table tr >> nth=1 >> td").count() == 1 + 12
+    rows = tab.locator(".cells-table tbody tr")
+    assert rows.count() == 8
+    assert rows.last.locator("th").inner_text() == "5 other heads"
+    tab.get_by_text("All heads and words").click()
+    assert rows.count() == 12
+    assert rows.first.locator("td").count() == 6 + 1  # each word, and the sum
+
+
+def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
+    tab = open_why(explained(["[CLS]", "so", "very", "so", "[SEP]"], "so very so")[0])
+    lit = "all => all.map(it => it.querySelector('bdi')?.textContent ?? it.tagName)"
+    tab.locator(".text .token >> nth=2").hover()
+    for part, count in ((".text .token", 1), (".segment", 1), (".cells-table th", 1)):
+        assert tab.locator(f"{part}.lit").evaluate_all(lit) == ["very"] * count
+    assert tab.locator(".cells-table td.lit").count() == 3  # two heads, and their sum
+    tab.locator(".segment >> text=so").first.hover()
+    assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
+    tab.locator(".verdict").hover()
+    assert tab.locator(".lit").count() == 0
+    tab.locator(".text .token >> nth=2").focus()
+    assert tab.locator(".segment.lit").count() == 1
+    tab.keyboard.press("ArrowRight")
+    assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
 
 
 @pytest.mark.slow
@@ -153,52 +233,95 @@ def test_a_text_reads_as_it_is_written(
     tab = open_why(text, width=390)
     row = tab.locator(".text .tokens >> nth=0")
     assert (row.get_attribute("lang"), row.get_attribute("dir")) == (lang, direction)
+    assert row.locator("small:not([dir=ltr])").count() == 0  # +3.6, and not 3.6+
     words = row.locator("bdi").all_text_contents()[1:-1]
     if lang == "ja":
         assert len(words) < len(pieces)
         assert "".join(words) == sentence
         assert row.locator(".glued").count() == len(words) - 1
     assert tab.evaluate("document.documentElement.lang") == "en"
-    assert tab.locator(".head .keys").get_attribute("lang") == lang
+    assert tab.locator(".cells-table").get_attribute("lang") == lang
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-COLUMNS = """all => all.map(column => [...column.childNodes].map(node => {
-  return node.matches?.(".token") ? node.firstChild.textContent : null;
-}))"""
+def test_what_was_not_read_and_an_empty_text_are_said_and_an_emoji_is_one_word(
+    open_why: Any,
+) -> None:
+    emoji = "👩\u200d🚀"
+    cut, _ = explained(["[CLS]", "👩", "🚀", "is", "[SEP]"], f"{emoji} is not read to its end")
+    tab = open_why(cut, explained(["[CLS]", "[SEP]"], "")[0])
+    assert texts_in(tab, ".text .token bdi")[1:3] == [emoji, "is"]
+    assert "5 of 6 words are not read." in tab.locator(".facts-of-text .warns").inner_text()
+    tab.locator(".choose-text").select_option("1")
+    tab.locator(".facts-of-text >> text=The text is empty").wait_for()
+
+
+PAINTED = """node => {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paint = (color) => {
+    context.fillStyle = color;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const ground = paint(getComputedStyle(node.closest(".panel")).backgroundColor);
+  return [ground, paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
+}"""
 
 
 @pytest.mark.slow
-def test_two_texts_stand_beside_each_other_word_by_word(open_why: Any) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_can_be_seen_and_stay_on_paper_and_in_forced_colours(
+    open_why: Any, scheme: str
+) -> None:
+    tab = open_why(explained(WORDS, "a proprietary film.", seed=3)[0], color_scheme=scheme)
+    for selector in (".text .token", ".cell", ".segment.word"):
+        for node in tab.locator(selector).all():
+            _, *colors = node.evaluate(PAINTED)
+            assert contrast(*colors) >= 4.5, selector
+    for mark in (".segment.word:not(.less)", ".segment.word.less", ".sum-bar"):
+        ground, color, _ = tab.locator(mark).first.evaluate(PAINTED)
+        assert contrast(ground, color) >= 3, mark
+    for media in ({"forced_colors": "active"}, {"forced_colors": "none", "media": "print"}):
+        tab.emulate_media(**media)
+        for selector in (".text .token[style*='1.000']", ".segment.word", ".sum-bar"):
+            ground, color, _ = tab.locator(selector).first.evaluate(PAINTED)
+            assert contrast(ground, color) > 1.5, (media, selector)
+    paper = tab.locator(".panel.text").evaluate("it => getComputedStyle(it).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"  # whatever the scheme
+
+
+@pytest.mark.slow
+def test_two_texts_stand_beside_each_other_with_the_words_that_differ(open_why: Any) -> None:
     words = [
         ["[CLS]", *sentence.split(), "[SEP]"] for sentence in ("a good film", "a very bad film")
     ]
-    texts = [explained(each, " ".join(each[1:-1]), layers=2)[0] for each in words]
+    made = [explained(each, " ".join(each[1:-1]), layers=2, seed=len(each)) for each in words]
+    texts = [text for text, _ in made]
     shown, against = texts[0].arrays["contributions/shown"]
     odds = [np.log(text.arrays["probabilities"][[shown, against]]) @ [1, -1] for text in texts]
     tab = open_why(*texts)
     tab.locator(".choose-other").select_option("text")
-    tab.locator(".pair-of").first.wait_for()
-    same = [[word, word] for word in words[0]]
-    expected = [*same[:2], ["good", "very"], [None, "bad"], *same[3:]]
-    assert tab.locator(".pair-of").evaluate_all(COLUMNS) == expected
+    tab.locator(".beside h3 >> text=log-odds").wait_for()
     assert numbers(tab.locator(".beside h3").inner_text())[-1] == pytest.approx(odds[1], abs=0.006)
-    change = numbers(tab.locator(".prediction .change").first.inner_text())[0]
-    shares = [text.arrays["probabilities"][shown] for text in texts]
-    assert change == pytest.approx(shares[0] - shares[1], abs=0.001)
-    tab.locator(".choose-compare-view").select_option("difference")
-    tab.locator(".text h2 >> text=What changes for").wait_for()
-    total = numbers(tab.locator(".text .sum").inner_text())[-1]
-    assert total == pytest.approx(odds[0] - odds[1], abs=0.02)
-    assert tab.locator(".pair-of").count() == 0
+    assert texts_in(tab, ".beside .token bdi") == words[1]
+    changes = numbers(tab.locator(".changes").inner_text())
+    biases = [text.arrays["contributions/biases"].sum(0) for text in texts]
+    places = [list(text.arrays["contributions/classes"]) for text in texts]
+    own = [
+        each[at.index(shown)] - each[at.index(against)]
+        for each, at in zip(biases, places, strict=True)
+    ]
+    assert sum(changes) == pytest.approx(odds[0] - odds[1] - (own[0] - own[1]), abs=0.04)
+    assert tab.locator(".choose-compare-view").is_hidden()  # no difference of other tokens
     tab.locator(".choose-other").select_option("")
-    tab.locator(".text h2 >> text=Why").wait_for()
-    assert tab.locator(".text .token bdi").all_text_contents() == words[0]
+    tab.locator(".beside").wait_for(state="hidden")
 
 
 @pytest.mark.slow
-def test_the_strips_move_with_the_slider(open_tab: Opener, tmp_path: Path) -> None:
-    steps, odds = [], []
+def test_the_words_move_with_the_slider_and_the_classes_do_not(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    steps, odds, pair = [], [], []
     for step in (0, 9):
         text, _ = explained(WORDS, "a proprietary film.", seed=step)
         parts = {name: array for name, array in text.arrays.items() if "contributions" in name}
@@ -207,14 +330,16 @@ def test_the_strips_move_with_the_slider(open_tab: Opener, tmp_path: Path) -> No
         steps.append(
             Step(step, [[text.arrays["layer_0/weights"]]], probabilities=[shares], extra=extra)
         )
-        ranked = np.sort(shares)
-        odds.append(np.log(ranked[-1] / ranked[-2]))
+        pair = text.arrays["contributions/shown"].tolist()
+        odds.append(np.log(shares))
     write_run(tmp_path, "mine", [text.text], steps, classes=CLASSES)
     tab = open_tab(tmp_path)
-    for step, expected in ((9, odds[1]), (0, odds[0])):
+    for step, own in ((9, odds[1]), (0, odds[0])):
         tab.drawn(step)
-        assert numbers(tab.text(".text .sum"))[-1] == pytest.approx(expected, abs=0.006)
+        shown = numbers(tab.text(SUM))[-1]
+        assert shown == pytest.approx(own[pair[0]] - own[pair[1]], abs=0.006)
         tab.press(",")
+    tab.says(".offer", "Now")
 
 
 @pytest.mark.slow
@@ -225,13 +350,14 @@ def test_steps_are_compared_by_what_their_words_add(open_tab: Opener, tmp_path: 
     tab.drawn(200)
     tab.compare("other")
     tab.says(".text .beside h3", "other step 100")  # the best with the best
-    own, there = (numbers(tab.text(f".text {part}"))[-1] for part in (".sum", ".beside h3"))
+    own = numbers(tab.text(SUM))[-1]
+    there = numbers(tab.text(".text .beside h3"))[-1]
     tab.find(".choose-compare-view").select_option("difference")
-    tab.says(".text .sum", "change of the log-odds")
-    assert numbers(tab.text(".text .sum"))[-1] == pytest.approx(own - there, abs=0.02)
+    tab.says(SUM, "change of the log-odds")
+    assert numbers(tab.text(SUM))[-1] == pytest.approx(own - there, abs=0.02)
     tab.find(".choose-other").select_option("text")
     tab.find(".choose-compare-view").select_option("beside")
-    tab.says(".text .beside h3", "Beneath, probe_1:")
-    tab.has(lambda: "as=beside&p.heads.with=1" in tab.page.url, True)
+    tab.says(".text .beside h3", "probe_1:")
+    tab.has(lambda: "p.heads.with=1" in tab.page.url, True)
     tab.reload(200)
-    tab.says(".text .beside h3", "Beneath, probe_1:")
+    tab.says(".text .beside h3", "probe_1:")

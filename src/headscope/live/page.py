@@ -72,6 +72,8 @@ def live_html(
         "classes": run.labels,
         "steps": [{"step": 0, "time": 0}],
         "notes": notes,
+        "curve": run.chosen.curve,  # how sure: see the prediction
+        "most_unknown": run.chosen.most_unknown,
     }
     if "verdicts" in extra or "answer" in extra:
         index["kept"] = 0

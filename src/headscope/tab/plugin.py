@@ -22,7 +22,6 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.record.reader import (
-    nested,
     pack,
     read_index,
     read_members,
@@ -46,9 +45,6 @@ CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
 # Bytes of an array besides those of texts that is sent as JSON, and of all of them.
 MAX_ARRAY_BYTES = 2**20
 MAX_NUMBERS_BYTES = 2**22
-MAX_POINTS = 1000  # steps in a line over the steps
-MAX_LISTED = 2**18  # arrays that the files of such a line may list
-MEAN = re.compile("numbers/(.+)/mean", re.DOTALL)
 Answer = Callable[[Request], Response]
 
 
@@ -72,7 +68,6 @@ class HeadsPlugin(TBPlugin):
             "/index": self._index,
             "/maps": self._maps,
             "/numbers": self._numbers,
-            "/series": self._series,
             "/page": self._page,
             "/static/*": _static,
         }
@@ -186,39 +181,6 @@ class HeadsPlugin(TBPlugin):
         path, index, _ = self._step(request)
         measures, extra = _other_arrays(path, index)
         return _json(request, {"measures": measures, "extra": extra})
-
-    def _series(self, request: Request) -> Response:
-        """Answer with the means of every head over the steps; of many steps over some of them."""
-        run, index = self._run(request)
-        stride = -(-len(index.steps) // MAX_POINTS) or 1
-        steps = [*index.steps[:-1:stride], *index.steps[-1:]]
-        tables: list[Arrays] = []
-        errors: list[RecordError] = []
-        listed: list[str] = []
-
-        def choose(sizes: Mapping[str, int]) -> list[str]:
-            listed.extend(sizes)
-            means = filter(MEAN.fullmatch, other_names(sizes))
-            return [name for name in means if sizes[name] <= MAX_ARRAY_BYTES]
-
-        check = MemberCheck(index.heads, 0).check
-        for step in steps:
-            try:
-                tables.append(read_members(self._file(run, step.file), choose, check))
-            except RecordError as error:  # a gap in the lines, as long as there are other steps
-                tables.append({})
-                errors.append(error)
-            if len(listed) > MAX_LISTED:
-                raise RecordError(f"{len(tables)} steps list more than {MAX_LISTED} arrays")
-        if errors and len(errors) == len(tables):
-            raise errors[-1]
-        measures = {}
-        for name in dict.fromkeys(name for table in tables for name in table):
-            gap = np.full((len(index.heads), max(index.heads)), np.nan)
-            means = np.stack([table.get(name, gap) for table in tables], axis=-1)  # [L, H, steps]
-            measures[name.removeprefix("numbers/").removesuffix("/mean")] = {"mean": nested(means)}
-        content = {"steps": [step.step for step in steps], "measures": measures}
-        return _json(request, content | {"errors": list(map(str, errors))})
 
     def _page(self, request: Request) -> Response:
         number = _text(request)

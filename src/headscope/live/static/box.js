@@ -1,27 +1,27 @@
-/* The box in which a text is typed; of a run on pairs, two. Examples, the text that is kept, and
-   the link that holds all of it. */
+/* The box in which a text is typed; of a run on pairs, two. Examples, the text that is compared
+   with, and the link that holds all of it. */
 
-import { button, element, fillSelect, isolated, legible, showError } from "./dom.js";
+import { button, element, fillSelect, isolated, showError } from "./dom.js";
+import { isAlike } from "./compare.js";
 import { languageOf } from "./words.js";
 
 const LONGEST = 20_000; // characters; no run reads as many
 const KINDS = {
-  right: "rightly and surely classified",
-  wrong: "wrongly classified",
-  unsure: "least sure",
+  right: ["✓ sure", "the next text that is classified rightly and surely"],
+  wrong: ["✗ wrong", "the next text that is classified wrongly"],
+  unsure: ["≈ unsure", "the next text that it is least sure of"],
 };
 const VIEWS = [["beside", "side by side"], ["difference", "difference"]];
 
 export class TextBox {
-  constructor(store, { pair, examples, max_length: limit, dtype }) {
-    Object.assign(this, { store, examples, limit, isComposing: false });
+  constructor(store, { pair, examples, dtype }) {
+    Object.assign(this, { store, isComposing: false });
     const nothing = () => null;
     Object.assign(this, { onText: nothing, onKeep: nothing, onDrop: nothing, linkTo: nothing });
     this.inputs = (pair ? ["Text A", "Text B"] : ["Your text"]).map((name) => this.input(name));
     this.error = element("p", { class: "error", role: "alert", hidden: true });
-    this.count = element("span", { class: "count", role: "status" }, "unpacking the network …");
-    this.choice = this.exampleList();
-    this.keep = button("Keep beside", "keep this text, and compare the next with it (k)", () => {
+    this.count = element("span", "count", "unpacking the network …");
+    this.keep = button("Compare", "keep this text, and compare the next with it (k)", () => {
       this.onKeep();
     });
     this.copy = button("Copy link", "a link to this text and view; it is sent nowhere", () => {
@@ -39,15 +39,14 @@ export class TextBox {
     });
     fillSelect(this.view, VIEWS, "beside");
     const halves = dtype === "float16" ? "weights in float16: logits within about 0.001" : "";
-    const tools = element("div", "tools", this.choice, this.keep, this.copy);
+    const chips = this.exampleButtons(examples);
+    this.tools = element("div", "tools", ...chips, this.keep, this.copy);
     const notes = element(
       "p", "notes", this.count, element("span", {}, halves), this.status, this.link,
     );
-    const label = { class: "panel box", "aria-label": "Text" };
     const texts = element("div", "inputs", ...this.inputs);
-    const line = element("div", "line", tools, notes);
-    this.root = element("section", label, texts, line, this.error, this.kept);
-    store.subscribe(["kept", "compare"], () => this.showKept());
+    this.root = element("div", "box", texts, this.error, this.kept, notes);
+    store.subscribe(["kept", "compare", "other"], () => this.showKept());
   }
 
   input(name) {
@@ -55,9 +54,8 @@ export class TextBox {
     return element("textarea", {
       rows: "2",
       dir: "auto",
-      maxlength: String(LONGEST),
       spellcheck: "false",
-      placeholder: `${name}: type, and see every head decide`,
+      placeholder: `${name}: type, and see what decides`,
       "aria-label": name,
       oncompositionstart: () => (this.isComposing = true),
       oncompositionend: () => {
@@ -70,44 +68,44 @@ export class TextBox {
     });
   }
 
-  exampleList() {
-    const groups = Object.entries(KINDS).map(([kind, words]) => {
-      const own = [...this.examples.entries()].filter(([, example]) => example.kind === kind);
-      const options = own.map(([at, { label, parts }]) => {
-        const words = `${legible(label, 30)}: ${legible(parts.join(" ⏐ "), 60)}`;
-        return element("option", { value: String(at) }, words);
-      });
-      return element("optgroup", { label: words }, ...options);
+  /* A button for each kind of examples; each click shows the next of them. */
+  exampleButtons(examples) {
+    return Object.entries(KINDS).flatMap(([kind, [words, title]]) => {
+      const own = examples.filter((example) => example.kind === kind);
+      let at = -1;
+      const next = () => {
+        at = (at + 1) % own.length;
+        this.open(own[at].parts);
+      };
+      return own.length === 0 ? [] : [button(words, title, next, "plain example")];
     });
-    const onchange = (event) => {
-      const example = this.examples[Number(event.target.value)];
-      event.target.value = "";
-      this.fill(example.parts);
-      this.changed();
-    };
-    const attributes = { class: "choose-example", "aria-label": "Examples", onchange };
-    const first = element("option", { value: "" }, "Examples …");
-    const list = element("select", attributes, first, ...groups.filter((it) => it.children.length));
-    list.hidden = this.examples.length === 0;
-    return list;
   }
 
   get parts() {
-    return this.inputs.map((input) => input.value);
+    return this.inputs.map((input) => input.value.slice(0, LONGEST));
   }
 
   fill(parts) {
     this.inputs.forEach((input, at) => {
-      input.value = (parts[at] ?? "").slice(0, LONGEST);
+      input.value = parts[at] ?? "";
       input.lang = languageOf(input.value);
     });
+  }
+
+  /* Another text altogether, whose classes are its own; or of the same classes. */
+  open(parts, pair = null) {
+    this.store.set({ pair, word: null });
+    this.fill(parts);
+    this.changed();
   }
 
   changed() {
     for (const input of this.inputs) input.lang = languageOf(input.value);
     this.link.hidden = true;
     this.status.textContent = "";
-    showError(this.error, null);
+    const long = this.inputs.find((input) => input.value.length > LONGEST)?.value.length ?? 0;
+    const cut = `The first ${LONGEST.toLocaleString("en")} of ${long.toLocaleString("en")}`;
+    showError(this.error, long > 0 ? `${cut} characters are read.` : null);
     this.onText(this.parts);
   }
 
@@ -118,10 +116,8 @@ export class TextBox {
 
   /* How much was read, and how fast. */
   showCount({ seconds, result }) {
-    const { tokens } = result.text;
-    const isFull = tokens.length >= this.limit;
-    const words = isFull ? `the first ${tokens.length} tokens are read` : `${tokens.length} tokens`;
-    this.count.textContent = `${words} · ${(1000 * seconds).toFixed(0)} ms`;
+    const { length } = result.text.tokens;
+    this.count.textContent = `${length} tokens · ${(1000 * seconds).toFixed(0)} ms`;
   }
 
   async copyLink() {
@@ -131,7 +127,6 @@ export class TextBox {
       return;
     }
     try {
-      history.replaceState(null, "", link);
       await navigator.clipboard.writeText(link);
       this.status.textContent = "link copied";
     } catch {
@@ -144,16 +139,14 @@ export class TextBox {
   showKept() {
     const { kept, compare } = this.store;
     this.kept.hidden = kept === null;
-    this.keep.textContent = kept === null ? "Keep beside" : "Keep this instead";
+    this.keep.textContent = kept === null ? "Compare" : "Compare with this";
     if (kept === null) return;
     this.view.value = compare?.view ?? "beside";
-    const back = button("Back to it", "put the kept text into the box", () => {
-      this.fill(kept.parts);
-      this.changed();
-    });
-    const drop = button("Let go", "compare no longer (k)", () => this.onDrop());
+    this.view.hidden = !isAlike(this.store);
+    const back = button("Back to it", "put it into the box", () => this.open(kept.parts));
+    const drop = button("Stop comparing", "(k)", () => this.onDrop());
     const words = isolated(kept.parts.join(" ⏐ "), "name");
     words.lang = languageOf(kept.parts[0]);
-    this.kept.replaceChildren("Kept: ", words, " ", this.view, back, drop);
+    this.kept.replaceChildren("Compared with ", words, " ", this.view, back, drop);
   }
 }

@@ -143,7 +143,9 @@ export class Classifier {
     if (answer.given) this.put(arrays, "given", [this.classes], answer.given);
     // Special tokens are of neither text.
     const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
-    const text = { name: "text", tokens, text: parts.join(JOIN), special, readout: 0, label: null };
+    const unknown = this.tokenizer.unknownIn(found.ids);
+    const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown };
+    const text = { ...own, readout: 0, label: null };
     const whole = { ...text, segments: parts.length > 1 ? ofTexts : null };
     const sums = new Map(); // of each class that is explained
     const { shown, ranked } = answer;

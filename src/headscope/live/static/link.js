@@ -1,7 +1,7 @@
 /* The link that opens this text and this view: all of it stands behind the # of the address, which
    no browser sends to a server. */
 
-import { LINKED } from "./store.js";
+import { LINKED, pairIn } from "./store.js";
 
 const LONGEST = 8000; // characters, which every browser and most messages carry
 
@@ -13,8 +13,7 @@ export function linkOf(store, parts) {
   const ablated = [...store.ablated].map(([head, kind]) => `${head.replace(",", ".")}${kind[0]}`);
   if (ablated.length > 0) values.set("heads", ablated.join(" "));
   for (const name of ["layer", "head"]) values.set(name, store[name]);
-  if (store.label !== null) values.set("class", store.label);
-  if (store.only !== null) values.set("only", store.only.join("."));
+  if (store.pair !== null) values.set("classes", store.pair.join("."));
   if (store.compare !== null) values.set("as", store.compare.view);
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values.set(name, store[name]);
@@ -43,14 +42,12 @@ export function readLink({ heads, classes }) {
   if (layer >= 0 && head >= 0 && isHead([layer, head])) {
     Object.assign(chosen, { layer, head, headChosen: true });
   }
-  const only = values.get("only")?.match(/^(\d+)\.(\d+)$/)?.slice(1).map(Number) ?? null;
-  chosen.only = only !== null && isHead(only) ? only : null;
-  const label = whole("class");
+  const pair = pairIn(values.get("classes"));
   return {
     parts: listOf("text"),
     kept: listOf("kept"),
     ablated,
-    label: label >= 0 && label < classes.length ? label : null,
+    pair: pair?.every((place) => place < classes.length) ? pair : null,
     as: values.get("as") === "difference" ? "difference" : "beside",
     chosen,
   };

@@ -1,24 +1,24 @@
-/* The page in which the network runs: whoever types sees every head decide. The views are those of
-   the Heads tab; what a server gives them there, the network gives them here. */
+/* The page in which the network runs: whoever types sees what decides. The views are those of the
+   Heads tab; what a server gives them there, the network gives them here. */
 
 import { page } from "./api.js";
 import { TextBox } from "./box.js";
-import { Classifier } from "./classifier.js";
+import { Classifier, JOIN } from "./classifier.js";
 import { showError } from "./dom.js";
 import { layOut } from "./index.js";
-import { KeptText } from "./kept.js";
 import { linkOf, readLink } from "./link.js";
-import { Loader, chooseHead } from "./loader.js";
+import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
+import { MindView } from "./mind.js";
 import { followTheme, newStore } from "./store.js";
-import { HeadSwitches } from "./switches.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
+const NEXT = { zero: "uniform", uniform: "on" }; // a head that is on is switched off first
 const KEYS = [
   ["/", "to the text box; Esc leaves it"],
-  ["o", "the chosen head: zero, average, on"],
+  ["o", "the chosen head: off, average, on"],
   ["a", "all heads on"],
-  ["k", "keep this text beside the next"],
+  ["k", "compare the next texts with this one"],
 ];
 
 /* Let the browser take what waits: keys, clicks, painting. */
@@ -54,18 +54,28 @@ class Live {
       if (result === null) return;
       this.whole = { key, result };
     }
-    if (ablated.size > 0) await this.compute(parts, ablated, true);
-    else if (hasWhole) this.show(this.whole.result);
+    if (ablated.size > 0) {
+      if ((await this.compute(parts, ablated, true)) === null) return;
+    } else if (hasWhole) this.show(this.whole.result);
+    this.onRead();
   }
 
-  /* Work in slices, so that no key waits; null where a newer text is there. */
+  /* The log-odds of another text under the heads that are ablated now, in slices. */
+  logOdds(text) {
+    return this.work(this.classifier.logOdds(text.split(JOIN), this.store.ablated), () => null);
+  }
+
+  /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
   async compute(parts, ablations, isShown) {
+    const steps = this.classifier.steps(parts, { ablations, labels: this.store.pair ?? [] });
+    return this.work(steps, (result) => isShown && this.show(result));
+  }
+
+  async work(steps, show) {
     const { turn } = this;
-    const labels = [this.store.label].filter((label) => label !== null);
-    const steps = this.classifier.steps(parts, { ablations, labels });
     let since = performance.now();
     for (let step = steps.next(); ; step = steps.next()) {
-      if (step.value && isShown) this.show(step.value);
+      if (step.value) show(step.value);
       if (step.done) return step.value;
       if (performance.now() - since < SLICE) continue;
       await pause();
@@ -84,89 +94,114 @@ class Live {
     const isSame = JSON.stringify(before) === JSON.stringify(text);
     if (isSame) text = before; // its words stay as they are, and what is chosen among them
     const index = isSame ? store.index : { ...page.index, texts: [text] };
-    const known = Array.from(maps.values("contributions/classes") ?? []);
     const changes = { index, maps, shown: 0, numbers: this.numbers, bestNumbers: this.numbers };
-    if (!known.includes(store.label)) changes.label = null;
-    if (!isSame) Object.assign(changes, { word: null, lock: null, query: 0, key: null });
-    this.result = { ...result, parts, text, maps };
+    if (!isSame) Object.assign(changes, { word: null, lit: null, lock: null, query: 0, key: null });
+    const { probabilities } = result;
+    const logOdds = Array.from(result.logits, (logit) => logit / page.network.temperature);
+    this.result = { parts, text, maps, probabilities, logOdds };
     this.seconds ??= (performance.now() - this.since) / 1000;
     store.set({ ...changes, ...this.compared(store.kept), text: 0 });
-    chooseHead(store);
+    hold(store);
     this.onShow();
   }
 
   /* What the text is held against: one that is kept, else itself with all heads. */
   compared(kept) {
-    const { store } = this;
     if (kept !== null) {
-      const reference = { name: "the kept text", probabilities: kept.probabilities };
-      return { other: kept.beside(this.result), reference };
+      const { text, maps, probabilities } = kept;
+      const index = { layers: page.index.layers };
+      const name = "the other text";
+      return {
+        other: { run: name, step: 0, index, text, maps }, reference: { name, probabilities },
+      };
     }
-    if (store.ablated.size === 0) return { other: null, reference: null };
+    if (this.store.ablated.size === 0 || this.whole === null) {
+      return { other: null, reference: null };
+    }
     const { probabilities } = this.whole.result;
     return { other: null, reference: { name: "all heads", probabilities } };
+  }
+
+  keep(kept) {
+    const compare = kept && { run: "", step: 0, view: "beside", text: null };
+    this.store.set({ kept, ...this.compared(kept), compare });
   }
 }
 
 export async function render() {
   const store = newStore();
-  store.set({ kept: null, run: "", loadedRun: "", runs: [{ run: "" }] });
+  store.set({ kept: null, run: "", loadedRun: "", runs: [{ run: "" }], canSwitch: true });
   followTheme(store);
   const box = new TextBox(store, page.live);
-  const switches = new HeadSwitches(store, page);
-  layOut(store, { top: box.root, middle: [switches.root], keys: KEYS });
+  const mind = new MindView(store);
+  layOut(store, { top: box.root, tools: [box.tools], keys: KEYS });
+  document.querySelector("main > .answer").after(mind.root);
   await pause(); // the box is there before the network is unpacked
   let live;
   try {
     live = new Live(store, await Classifier.open(page.network));
   } catch (error) {
     showError(box.error, `The network cannot run here: ${error.message}`);
+    store.set({ canSwitch: false });
     if (page.texts.length > 0) new Loader(store).openPage(page);
     return;
   }
   live.onShow = () => box.showCount(live);
+  live.onRead = () => {
+    const { text, logOdds } = live.result;
+    mind.show(text, logOdds, (other) => live.logOdds(other));
+  };
+  mind.onOpen = (text) => box.open(text.split(JOIN), store.pair);
   const read = (parts) => live.read(parts).catch((error) => {
     showError(box.error, `This text cannot be read: ${error.message}`);
   });
-  const keep = (kept) => {
-    store.set({
-      kept,
-      ...live.compared(kept),
-      compare: kept && { run: "", step: 0, view: "beside", text: null },
-    });
-  };
   box.onText = read;
-  box.onKeep = () => keep(live.result ? new KeptText(live.result) : null);
-  box.onDrop = () => keep(null);
+  box.onKeep = () => live.keep(live.result ?? null);
+  box.onDrop = () => live.keep(null);
   box.linkTo = () => linkOf(store, live.parts);
   store.subscribe(["ablated"], () => live.parts.length > 0 && read(live.parts));
   const open = async (link) => {
     if (link.kept !== null) {
       await read(link.kept);
-      keep(new KeptText(live.result));
+      live.keep(live.result);
     }
-    store.set({ ablated: link.ablated, label: link.label });
+    store.set({ ablated: link.ablated, pair: link.pair });
     box.fill(link.parts ?? page.live.parts);
     await read(box.parts);
     store.set(link.chosen);
     if (store.compare !== null) store.set({ compare: { ...store.compare, view: link.as } });
   };
-  listen(box, switches, store, keep);
-  window.addEventListener("hashchange", () => open(readLink(page.index)));
+  listen(box, store, live);
+  let written = null;
+  window.addEventListener("hashchange", () => {
+    if (location.hash !== written) open(readLink(page.index));
+  });
   await open(readLink(page.index));
+  store.subscribe(["maps", "pair", "layer", "head", "compare", "unit", "view", "scale"], () => {
+    clearTimeout(live.timer);
+    live.timer = setTimeout(() => (written = keepLink(box.linkTo())), 300);
+  });
 }
 
-function listen(box, switches, store, keep) {
+/* The address is a link to what is shown, so that a reload shows it again. */
+function keepLink(link) {
+  if (link !== null && location.protocol !== "about:") history.replaceState(null, "", link);
+  return location.hash;
+}
+
+function listen(box, store, live) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.target.closest?.("textarea, input, select")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
+    const { layer, head, ablated, kept } = store;
     if (event.key === "/") box.focus();
-    else if (event.key === "o") switches.turn(store.layer, store.head);
-    else if (event.key === "a") switches.reset();
-    else if (event.key === "k") store.kept === null ? box.onKeep() : keep(null);
+    else if (event.key === "o") {
+      store.switchHead(layer, head, NEXT[ablated.get(`${layer},${head}`)] ?? "zero");
+    } else if (event.key === "a") store.set({ ablated: new Map() });
+    else if (event.key === "k") live.keep(kept === null ? live.result : null);
     else return;
     event.preventDefault();
   });

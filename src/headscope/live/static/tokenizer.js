@@ -179,6 +179,11 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
+  /* The places of tokens that the vocabulary does not have. */
+  unknownIn(ids) {
+    return [...ids.keys()].filter((place) => ids[place] === this.special.unknown);
+  }
+
   /* Of [text] or two texts {ids, tokens, pieces, segments, special}: pieces of the texts, null for
      special tokens; segments says which text each token is of, null where there is one. */
   encode(parts) {

@@ -1,9 +1,7 @@
 /* Which heads matter: the effect of ablating each, at the best step, and its contribution. */
 
 import { contributionsOf } from "./contributions.js";
-import {
-  bar, button, element, formatNumber, formatSigned, formatWithError, isolated, legible,
-} from "./dom.js";
+import { button, element, formatNumber, formatSigned, formatWithError, legible } from "./dom.js";
 
 /* The effect of ablating a head, by its number in the record. */
 export const EFFECTS = {
@@ -61,7 +59,7 @@ function has(heads, key) {
 
 /* The heads, the most important first: in the order of the answer, in which they were selected into
    sets; else by their contribution in this text, else by the loss when ablated; null where nothing
-   tells them apart. Grid and table have this order. */
+   tells them apart. The table has this order. */
 export function rankHeads(heads) {
   if (has(heads, "place")) {
     return [...heads].sort((a, b) => (a.place ?? Infinity) - (b.place ?? Infinity));
@@ -128,19 +126,18 @@ const MEASURED =
   "Labelled texts are classified again with heads set to zero, or with plain averages over the " +
   "tokens in place of all maps. Differences are paired by text, with 95 % intervals.";
 
-const NAMED = /((?:layer \d+ )?head \d+|(?<=\bheads (?:\d+, )*(?:\d+ and )?)\d+(?! more))\b/;
-
 /* The answer: what each head is worth, and whether it matters where they look. */
 export class Headline {
   constructor(store) {
     this.store = store;
     this.answer = element("p", "answer-line matters");
     this.details = element("p", "answer-line details");
-    this.fold = element("details", "how", element("summary", {}, "How this is measured"), MEASURED);
-    const heading = element("h2", { class: "unseen", id: "answer-heading" }, "Which heads matter");
+    const summary = element("summary", {}, "How this was measured");
+    this.fold = element("details", "how", summary, this.details, MEASURED);
+    const heading = element("h2", { id: "answer-heading" }, "The run, not this text");
     this.root = element(
       "section", { class: "panel answer", "aria-labelledby": heading.id },
-      heading, this.answer, this.details, this.fold,
+      heading, this.answer, this.fold,
     );
     const shown = ["index", "shown", "numbers", "bestNumbers", "text"];
     store.subscribe([...shown, "run", "runs", "logdir", "errors"], () => this.show());
@@ -166,34 +163,7 @@ export class Headline {
       const go = button(`Go to step ${study.step}`, "", () => store.chooseStep(study.step));
       return [`Heads were ablated at step ${study.step}, the best step. `, go];
     }
-    return this.linked(study.answer);
-  }
-
-  /* Sentences whose figures, after the colon, are set quieter than what they say. */
-  linked(sentences) {
-    const parts = signed(legible(sentences, 2000)).split(/(: .*?(?=\.(?:\s|$)))/);
-    return parts.flatMap((part, at) => {
-      const nodes = this.withHeads(part);
-      return at % 2 === 1 ? [element("span", "figures", ...nodes)] : nodes;
-    });
-  }
-
-  /* A sentence in which each head that it names is a button; of one layer, by its number alone, as
-     in "heads 0, 2 and 3 more". */
-  withHeads(sentence) {
-    const { store } = this;
-    const [first, ...rest] = sentence.split(NAMED);
-    const nodes = asides(first);
-    for (let at = 0; at < rest.length; at += 2) {
-      const [, layer, head] = rest[at].match(/(?:layer (\d+) )?(?:head )?(\d+)/);
-      const isClear = layer !== undefined || store.index.layers.length === 1;
-      const count = store.index.heads[Number(layer ?? 0)] ?? 0;
-      const isHead = isClear && Number(head) < count;
-      const choose = () => store.chooseHead(Number(layer ?? 0), Number(head));
-      nodes.push(isHead ? button(rest[at], "", choose, "head-name") : rest[at]);
-      nodes.push(...asides(rest[at + 1]));
-    }
-    return nodes;
+    return [signed(legible(study.answer, 2000))];
   }
 
   unknown() {
@@ -208,64 +178,4 @@ export class Headline {
 /* Python's minus signs, as the numbers here have them. */
 function signed(sentence) {
   return sentence.replace(/(^|[\s(])-(?=\d)/g, "$1−");
-}
-
-/* A sentence whose brackets, such as intervals, are set smaller than what it says. */
-function asides(sentence) {
-  const parts = sentence.split(/(\([^()]*\))/);
-  return parts.map((part, at) => (at % 2 === 1 ? element("span", "aside", part) : part));
-}
-
-const SHOWN = 5; // classes, those that change most
-
-/* What the model predicts for the shown text with the chosen head, or its layer, ablated. */
-export class AblationView {
-  constructor(store) {
-    this.store = store;
-    const title = "what the model predicts for this text with the chosen head ablated (o)";
-    this.button = button("Ablate", title, () => this.toggle(), "plain switch");
-    this.root = element("div", { class: "without", "aria-live": "polite" });
-    const names = ["maps", "shown", "index", "text", "layer", "head", "without"];
-    store.subscribe(names, () => this.show());
-    this.show();
-  }
-
-  toggle() {
-    const { without } = this.store;
-    if (!this.button.hidden) this.store.set({ without: without === "shown" ? "hidden" : "shown" });
-  }
-
-  show() {
-    const { maps, layer, head, index, shown, without } = this.store;
-    const ablated = maps?.ablated(layer, head) ?? null;
-    const best = index?.kept ?? null;
-    const isOn = without === "shown";
-    const isElsewhere = isOn && ablated === null && best !== null && best !== shown;
-    this.button.hidden = ablated === null && !isElsewhere;
-    this.button.setAttribute("aria-pressed", String(isOn));
-    this.root.hidden = !isOn || this.button.hidden;
-    if (this.root.hidden) return;
-    const elsewhere = [`Heads were ablated at step ${best}, the best step.`];
-    this.root.replaceChildren(...(isElsewhere ? elsewhere : this.compare(ablated)));
-  }
-
-  /* The likeliest class, and those that change most. */
-  compare({ whole, head, layer }) {
-    const { classes } = this.store.index;
-    const change = (place) => Math.abs(head[place] - whole[place]);
-    const byShare = [...whole.keys()].sort((a, b) => whole[b] - whole[a]);
-    const others = byShare.slice(1).sort((a, b) => change(b) - change(a));
-    const header = ["", "all heads", "head ablated", "layer ablated"].map((words) => {
-      return element("th", { scope: "col" }, words);
-    });
-    const rows = [byShare[0], ...others.slice(0, SHOWN - 1)].map((place) => {
-      const name = isolated(classes[place] ?? `class ${place}`, "name");
-      const cells = [whole, head, layer].map((shares) => {
-        const number = element("span", "number", formatNumber(shares[place]));
-        return element("td", {}, bar(shares[place]), number);
-      });
-      return element("tr", {}, element("th", { scope: "row" }, name), ...cells);
-    });
-    return [element("table", {}, element("tr", {}, ...header), ...rows)];
-  }
 }

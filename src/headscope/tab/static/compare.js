@@ -1,17 +1,25 @@
 /* The map of a head in this run, in the run that it is compared with, or their difference. */
 
-import { drawDifferences, drawWeights, largest } from "./colors.js";
+import { drawDifferences, drawWeights } from "./colors.js";
 import { layerNames } from "./store.js";
 
 /* The maps that are compared with, or null. */
 export function otherMaps(store) {
-  if (!store.compare || !store.other) return null;
-  const { maps, aligned } = store.other; // another text has its tokens put where these are
-  return (store.compare.view === "difference" && aligned) || maps;
+  return store.compare && store.other ? store.other.maps : null;
+}
+
+/* Whether what is compared with has the same tokens: else there are no differences. */
+export function isAlike({ other, tokens }) {
+  return !other?.text || JSON.stringify(other.text.tokens) === JSON.stringify(tokens);
 }
 
 export function isDifference(store) {
-  return store.compare?.view === "difference" && otherMaps(store) !== null;
+  return store.compare?.view === "difference" && otherMaps(store) !== null && isAlike(store);
+}
+
+/* Whether what is compared with stands beside. */
+export function isBeside(store) {
+  return store.compare !== null && (store.compare.view === "beside" || !isAlike(store));
 }
 
 /* How a head is called on one side, "main" or "other". */
@@ -64,11 +72,6 @@ class HeadMap {
     return this.read("cells");
   }
 
-  /* What the texts of a pair give to each other, or null. */
-  quadrants() {
-    return this.read("quadrants");
-  }
-
   /* The weights that a query gives to each key. */
   row(query) {
     return this.read("row", query);
@@ -83,13 +86,12 @@ class HeadMap {
     this.paint(canvas, this.cells(), scale, theme);
   }
 
-  /* As a small map; where one row alone is read, that row. Returns the largest weight. */
+  /* As a small map; where one row alone is read, that row. */
   drawSmall(canvas, { scale, theme }) {
     const { readout } = this;
     const isRow = readout !== null;
     const cells = isRow ? this.read("smallRow", readout) : this.read("small");
     this.paint(canvas, cells, scale, theme, isRow ? 1 : undefined);
-    return largest(cells);
   }
 
   paint(canvas, cells, scale, theme, rows = undefined) {

@@ -1,32 +1,40 @@
 /* The log-odds of a class against another as a sum: over words and biases; and for each layer over
-   what passes through its heads, what goes past them and the biases above (docs/contributions.md). */
+   what passes through its heads, what goes past them and the biases above.
+   See docs/contributions.md. */
 
 import { isDifference, otherMaps } from "./compare.js";
+import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
 const MOST_MISSED = 1e-3; // of sums in float32
+const LEAST_SCALE = 1; // log-odds that have the full colour where no word adds more
 
-/* The classes that are held against each other, [shown, against], as places among the classes;
-   against -1 stands for the absence of the class. null where nothing is known. */
-function pairOf(maps, label) {
+/* The classes of a text that are held against each other where nobody chooses: [asked, against], as
+   places among the classes; against -1 is the absence of the class. null where none is known. */
+export function ownPair(maps) {
   const pair = maps?.values(`${PREFIX}shown`) ?? null;
-  if (pair === null) return null;
-  const [shown, against] = pair;
-  if (label === null || label === shown) return [shown, against];
-  return [label, against === -1 ? -1 : likeliest(maps, label)];
+  return pair && [...pair];
 }
 
-/* The likeliest class whose contributions are known, but for one. */
-function likeliest(maps, but) {
-  const shares = maps.values("probabilities");
-  const known = Array.from(maps.values(`${PREFIX}classes`)).filter((place) => place !== but);
-  return known.reduce((best, place) => (shares[place] > shares[best] ? place : best));
+/* The classes whose sums are known. */
+export function knownClasses(maps) {
+  return Array.from(maps?.values(`${PREFIX}classes`) ?? []);
+}
+
+/* The two classes that are chosen, where their sums are known; else the text's own. */
+export function pairOf({ maps, pair }) {
+  const own = ownPair(maps);
+  if (own === null || pair === null) return own;
+  const known = knownClasses(maps);
+  const against = own[1] === -1 ? -1 : pair[1];
+  const isKnown = known.includes(pair[0]) && (against === -1 || known.includes(against));
+  return isKnown ? [pair[0], against] : own;
 }
 
 class Contributions {
-  constructor(maps, [shown, against]) {
-    Object.assign(this, { shown, against });
-    this.classes = Array.from(maps.values(`${PREFIX}classes`));
+  constructor(maps, [asked, against]) {
+    Object.assign(this, { asked, against });
+    this.classes = knownClasses(maps);
     const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}heads`).shape;
     Object.assign(this, { layers, widest: heads, tokens });
     const part = (name) => {
@@ -34,17 +42,19 @@ class Contributions {
       return values ? this.toward(values) : null;
     };
     this.words = part("words"); // [tokens]
+    this.unseen = part("rest")?.[0] ?? 0; // of words that are not shown
     this.cells = part("heads"); // [layers, heads, tokens]
+    this.rest = part("heads_rest") ?? new Float32Array(layers * heads);
     this.past = part("past");
     this.biasesOf = part("biases"); // [layers + 1]
-    this.bias = sumOf(this.biasesOf);
-    this.total = part("log_odds")[0];
+    this.biases = sumOf(this.biasesOf);
+    this.total = part("log_odds")?.[0] ?? sumOf(this.words) + this.unseen + this.biases;
   }
 
   /* Of an array [..., classes], what is for the one class and not for the other. */
   toward(values) {
     const count = this.classes.length;
-    const own = this.classes.indexOf(this.shown);
+    const own = this.classes.indexOf(this.asked);
     const other = this.classes.indexOf(this.against);
     const result = new Float32Array(values.length / count);
     for (let at = 0; at < result.length; at += 1) {
@@ -54,43 +64,34 @@ class Contributions {
     return result;
   }
 
-  /* What passes through a head from a position. */
-  cell(layer, head, token) {
-    return this.cells[(layer * this.widest + head) * this.tokens + token];
-  }
-
   has(layer, head) {
-    return head < this.widest && layer < this.layers && !Number.isNaN(this.cell(layer, head, 0));
+    const first = (layer * this.widest + head) * this.tokens;
+    return head < this.widest && layer < this.layers && !Number.isNaN(this.cells[first]);
   }
 
-  /* The cells of one head, a number for each token. */
+  /* What passes through a head, a number for each position. */
   ofHead(layer, head) {
     const start = (layer * this.widest + head) * this.tokens;
     return this.cells.subarray(start, start + this.tokens);
   }
 
   headSum(layer, head) {
-    return sumOf(this.ofHead(layer, head));
+    return sumOf(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
   }
 
-  /* The heads of a layer as [layer, head, sum], the largest first. */
+  /* The heads of a layer as [head, sum], the largest first. */
   headsOf(layer) {
-    return Array.from({ length: this.widest }, (_, head) => [layer, head])
-      .filter((own) => this.has(...own))
-      .map((own) => [...own, this.headSum(...own)])
-      .sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
+    return Array.from({ length: this.widest }, (_, head) => head)
+      .filter((head) => this.has(layer, head))
+      .map((head) => [head, this.headSum(layer, head)])
+      .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   }
 
   /* The layer whose heads pass most. */
   get layer() {
-    const size = (layer) => sumOf(this.headsOf(layer).map(([, , value]) => Math.abs(value)));
+    const size = (layer) => sumOf(this.headsOf(layer).map(([, value]) => Math.abs(value)));
     const layers = Array.from({ length: this.layers }, (_, layer) => layer);
     return layers.reduce((best, layer) => (size(layer) > size(best) ? layer : best), 0);
-  }
-
-  get ranked() {
-    this.byHead ??= this.headsOf(this.layer);
-    return this.byHead;
   }
 
   biasesAbove(layer) {
@@ -99,7 +100,7 @@ class Contributions {
 
   /* What is in no part. */
   get missed() {
-    const missed = this.total - sumOf(this.words)  - this.bias;
+    const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
     return Math.abs(missed) > MOST_MISSED ? missed : 0;
   }
 
@@ -107,15 +108,46 @@ class Contributions {
   less(other) {
     const difference = Object.create(Contributions.prototype);
     const minus = (values, others) => values.map((value, at) => value - others[at]);
-    const lists = ["words", "cells", "past", "biasesOf"];
+    const lists = ["words", "cells", "rest", "past", "biasesOf"];
     return Object.assign(difference, this, {
       ...Object.fromEntries(lists.map((name) => [name, minus(this[name], other[name])])),
-      byHead: undefined,
-      bias: this.bias - other.bias,
+      unseen: this.unseen - other.unseen,
+      biases: this.biases - other.biases,
       total: this.total - other.total,
       isDifference: true,
     });
   }
+
+  /* What the words of a text add: {units, sums, groups, scale}. A group is of equal words, as
+     {word, places, value}, the largest first; `scale` has the full colour. */
+  inWords(shownText, unit) {
+    this.byUnit ??= new Map();
+    const units = unitsOf(shownText, unit);
+    if (!this.byUnit.has(units)) {
+      const sums = units.map(({ start, end }) => sumOf(this.words.subarray(start, end)));
+      const scale = sums.reduce((most, value) => Math.max(most, Math.abs(value)), LEAST_SCALE);
+      this.byUnit.set(units, { units, sums, groups: groupsOf(units, sums), scale });
+    }
+    return this.byUnit.get(units);
+  }
+
+  /* What passes through a head in each group of words. */
+  ofGroups(layer, head, { units, groups }) {
+    const cells = this.ofHead(layer, head);
+    return groups.map(({ places }) => {
+      return sumOf(places.map((at) => sumOf(cells.subarray(units[at].start, units[at].end))));
+    });
+  }
+}
+
+function groupsOf(units, sums) {
+  const groups = new Map();
+  units.forEach(({ word }, at) => {
+    if (!groups.has(word)) groups.set(word, { word, places: [], value: 0 });
+    groups.get(word).places.push(at);
+    groups.get(word).value += sums[at];
+  });
+  return [...groups.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }
 
 /* The sum of numbers; those that are not known count for nothing. */
@@ -123,29 +155,33 @@ export function sumOf(values) {
   return values.reduce((total, value) => total + (value || 0), 0);
 }
 
-const known = new WeakMap(); // of each step's maps: label -> contributions
+const known = new WeakMap(); // of each step's maps: pair -> contributions
 
 function ofMaps(maps, pair) {
-  if (pair === null || !maps?.values(`${PREFIX}classes`)) return null;
-  const classes = Array.from(maps.values(`${PREFIX}classes`));
-  if (!classes.includes(pair[0]) || (pair[1] >= 0 && !classes.includes(pair[1]))) return null;
+  if (pair === null || !maps?.values(`${PREFIX}heads`)) return null;
+  const classes = knownClasses(maps);
+  if (!pair.every((place) => place === -1 || classes.includes(place))) return null;
   if (!known.has(maps)) known.set(maps, new Map());
   const key = pair.join(" ");
   if (!known.get(maps).has(key)) known.get(maps).set(key, new Contributions(maps, pair));
   return known.get(maps).get(key);
 }
 
+const differences = new WeakMap(); // of own contributions: [other, their difference]
+
 /* The contributions of the shown step; with a difference, less those that it is compared with. */
 export function contributionsOf(store) {
-  const pair = pairOf(store.maps, store.label);
+  const pair = pairOf(store);
   const own = ofMaps(store.maps, pair);
   if (own === null || !isDifference(store)) return own;
   const other = ofMaps(otherMaps(store), pair);
-  return other?.cells.length === own.cells.length ? own.less(other) : null;
+  if (other?.cells.length !== own.cells.length) return own;
+  if (differences.get(own)?.[0] !== other) differences.set(own, [other, own.less(other)]);
+  return differences.get(own)[1];
 }
 
-/* Those of the step that is beside, to the same class. */
+/* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  if (store.compare?.view !== "beside") return null;
-  return ofMaps(otherMaps(store), pairOf(store.maps, store.label));
+  if (store.compare === null || isDifference(store)) return null;
+  return ofMaps(otherMaps(store), pairOf(store));
 }

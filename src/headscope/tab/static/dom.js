@@ -58,6 +58,11 @@ export function isolated(text, className = "") {
   return node;
 }
 
+/* The name of a class, by its place among the classes. */
+export function classLabel({ index }, place) {
+  return isolated(index.classes[place] ?? `class ${place}`, "class-name");
+}
+
 /* A token in a readout: what it is there, and its text. */
 export function nameToken(role, index, token) {
   return [element("small", "", `${role} ${index} `), isolated(token, "name")];
@@ -78,6 +83,13 @@ export function formatSigned(value, digits = Math.abs(value) >= 0.995 ? 1 : 2) {
   const text = Math.abs(value).toFixed(digits);
   if (Number(text) === 0) return text;
   return (value < 0 ? "−" : "+") + text;
+}
+
+/* A share in percent; one that is not 100 % is not shown as that, nor a small one as 0. */
+export function percent(share) {
+  if (share < 0.0005) return "< 0.1 %";
+  if (share > 0.9995) return "> 99.9 %";
+  return `${(100 * share).toFixed(1)} %`;
 }
 
 /* A mean and its standard error, with a third digit where the error is small. */
@@ -103,11 +115,6 @@ export function bar(share) {
   const node = element("span", "bar");
   node.style.setProperty("--share", String(Math.max(0, Math.min(1, share || 0))));
   return node;
-}
-
-/* One line of a bar list: a name, a bar, a number. */
-export function barLine(name, share, number) {
-  return element("li", {}, isolated(name, "name"), bar(share), element("span", "number", number));
 }
 
 /* The [value, label] options of a select, and the chosen one. What is the same is not touched. */

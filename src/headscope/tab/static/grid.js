@@ -1,14 +1,13 @@
-/* All heads as small maps, the most important first; or by their place, a row a layer, a column a
-   head. Beneath each stands what is known of it. One of them is chosen, as in a radio group. */
+/* All heads as small maps, a row a layer, a column a head. Beneath each stands what is known of it.
+   One of them is chosen, as in a radio group. */
 
-import { headsOf, labelOf, legendOf, rankHeads, studyOf } from "./ablation.js";
-import { captionOf, headMap, isDifference, otherMaps } from "./compare.js";
+import { headsOf, labelOf, legendOf, studyOf } from "./ablation.js";
+import { captionOf, headMap, isBeside, isDifference, otherMaps } from "./compare.js";
 import { button, element, isolated, panel, showError } from "./dom.js";
 import { markBorder } from "./pairs.js";
 import { MapControls } from "./toolbar.js";
 
-const FEW = 16; // maps, which may be large
-const SOME = 48; // of middle size
+const SOME = 48; // maps, beyond which each has less around it
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const NO_LABEL = { mark: "", mean: "", error: "", role: "", lines: [], effect: "" };
 
@@ -28,13 +27,13 @@ export class Grid {
     this.grid.addEventListener("keydown", (event) => this.onKey(event));
     const drawn = ["maps", "other", "compare", "scale", "theme", "index"];
     store.subscribe(drawn, () => this.draw(true));
-    store.subscribe(["numbers", "bestNumbers", "order"], () => this.draw(false));
+    store.subscribe(["numbers", "bestNumbers"], () => this.draw(false));
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors", "compare"], () => this.showErrors());
   }
 
   get isHidden() {
-    return this.side === "other" && this.store.compare?.view !== "beside";
+    return this.side === "other" && !isBeside(this.store);
   }
 
   /* Heads of each layer; on the other side those stand in the places of this side's heads. */
@@ -49,14 +48,13 @@ export class Grid {
   draw(isAll) {
     if (this.isHidden) return;
     const heads = headsOf(this.store);
-    const isNew = this.lay(rankHeads(heads));
+    const isNew = this.lay();
     markBorder(this.grid, this.store.segments);
     const isFolded = this.root.closest("details")?.open === false; // draws when it opens
     if ((isAll || isNew) && !isFolded) {
       const [layer, head] = this.listed[0] ?? [0, 0];
       this.width = this.maps[layer]?.[head]?.firstChild.clientWidth ?? 0;
-      const tops = this.listed.map((place) => this.drawMap(...place));
-      if (this.side === "main") this.store.set({ tops: tops.filter((top) => top > 0) });
+      this.listed.forEach((place) => this.drawMap(...place));
       this.root.classList.toggle("rows", this.grid.querySelector(".map:not(.row)") === null);
     }
     this.showLabels(heads);
@@ -64,31 +62,19 @@ export class Grid {
     this.showHeading();
   }
 
-  /* Make the buttons, if there are not the right ones already, and put them where they belong; say
-     whether they moved. */
-  lay(ranked) {
-    const flows = this.store.order === "importance" && ranked !== null;
-    const places = this.counts.flatMap((count, layer) => {
+  /* Make the buttons, if there are not the right ones already; say whether they are new. */
+  lay() {
+    const layout = JSON.stringify([this.counts, this.store.index?.layers]);
+    if (layout === this.layout) return false;
+    this.layout = layout;
+    this.listed = this.counts.flatMap((count, layer) => {
       return Array.from({ length: count }, (_, head) => [layer, head]);
     });
-    const ranks = new Map((ranked ?? []).map((each, at) => [keyOf([each.layer, each.head]), at]));
-    const rank = (place) => ranks.get(keyOf(place)) ?? ranks.size;
-    const listed = flows ? places.sort((a, b) => rank(a) - rank(b)) : places;
-    const layout = JSON.stringify([this.counts, this.store.index?.layers, listed, flows]);
-    if (layout === this.layout) return false;
-    const hadFocus = this.grid.contains(document.activeElement);
-    Object.assign(this, { layout, listed, flows });
-    this.grid.classList.toggle("flow", flows);
-    this.grid.dataset.size = "many";
-    if (listed.length <= SOME) this.grid.dataset.size = "some";
-    if (listed.length <= FEW) this.grid.dataset.size = "few";
-    const mapOf = (layer, head) => this.maps[layer]?.[head] ?? this.createMap(layer, head);
+    this.grid.classList.toggle("many", this.listed.length > SOME);
     this.maps = this.counts.map((count, layer) => {
-      return Array.from({ length: count }, (_, head) => mapOf(layer, head));
+      return Array.from({ length: count }, (_, head) => this.createMap(layer, head));
     });
-    const buttons = listed.map(([layer, head]) => this.maps[layer][head]);
-    this.grid.replaceChildren(...(flows ? buttons : this.rows()));
-    if (hadFocus) this.maps[this.store.layer]?.[this.store.head]?.focus();
+    this.grid.replaceChildren(...this.rows());
     return true;
   }
 
@@ -118,17 +104,16 @@ export class Grid {
     if (this.store.maps.has(layer, head)) this.store.chooseHead(layer, head);
   }
 
-  /* Draw a map and return its largest weight. */
   drawMap(layer, head) {
     const { store, side } = this;
     const map = headMap(store, side, layer, head);
     const node = this.maps[layer][head];
     node.classList.toggle("none", map === null);
-    if (map === null) return 0;
+    if (map === null) return;
     node.classList.toggle("row", map.readout !== null);
     const canvas = node.firstChild.firstChild;
     canvas.classList.toggle("dense", map.side > this.width);
-    return map.drawSmall(canvas, store);
+    map.drawSmall(canvas, store);
   }
 
   /* Beneath each map, what is known of its head; on the other side the heads are others. */
@@ -148,9 +133,7 @@ export class Grid {
       node.style.setProperty("--effect", String(share));
       node.title = [caption, ...label.lines].join("\n");
       node.setAttribute("aria-label", caption);
-      const place = this.counts.length === 1 ? `head ${head}` : `${layer}·${head}`;
-      const name = this.flows ? place : "";
-      const words = [`${label.mark} ${name}`.trim(), label.mean, label.error, label.role];
+      const words = [label.mark, label.mean, label.error, label.role];
       [...node.lastChild.children].forEach((part, at) => (part.textContent = words[at]));
     }
     this.legend.replaceChildren(...(isOwn ? legendOf(heads, study) : []));
@@ -192,18 +175,10 @@ export class Grid {
     if (!arrow) return;
     event.preventDefault();
     const { layer: row, head: column, maps } = this.store;
-    const [layer, head] = this.flows ? this.beside(arrow) : [row + arrow[0], column + arrow[1]];
+    const [layer, head] = [row + arrow[0], column + arrow[1]];
     const map = this.maps[layer]?.[head];
     if (!map || !maps?.has(layer, head)) return;
     this.store.chooseHead(layer, head);
     map.focus();
-  }
-
-  /* The head that an arrow leads to where maps flow: the next one, or the one above or below. */
-  beside([down, right]) {
-    const columns = getComputedStyle(this.grid).gridTemplateColumns.split(" ").length;
-    const { layer, head } = this.store;
-    const at = this.listed.findIndex((place) => place[0] === layer && place[1] === head);
-    return this.listed[at + down * columns + right] ?? [];
   }
 }

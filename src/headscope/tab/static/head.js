@@ -1,22 +1,15 @@
-/* One head large: a map with queries down and keys across, or lines from token to token. */
+/* One head large: a map with queries down and keys across, or the one row that is read. */
 
-import { AblationView } from "./ablation.js";
-import { drawLegend, drawWeights, largest } from "./colors.js";
-import { captionOf, headMap } from "./compare.js";
+import { drawLegend, largest } from "./colors.js";
+import { captionOf, headMap, isBeside } from "./compare.js";
 import { chooser, element, formatNumber, isolated, legible, nameToken, panel } from "./dom.js";
-import { Lines } from "./lines.js";
-import { borderLines, classOf, quadrantTable } from "./pairs.js";
+import { borderLines, classOf } from "./pairs.js";
 import { TokenRow } from "./text.js";
 
-/* The one row that is read of a last layer, over the text; or the full map. Of both attention
-   weights, or weight x value, the weight times the length of what the key adds (Kobayashi et al.
-   2020). Lines from queries to keys. */
+/* The one row that is read of a last layer, over the text; or the full map. */
 const VIEWS = [
   ["row", "the row that is read"],
-  ["row-value", "the same, weight × value"],
-  ["weight", "full map"],
-  ["value", "full map, weight × value"],
-  ["lines", "lines"],
+  ["map", "full map"],
 ];
 const LABEL = 12; // pixels that a label takes
 const SMALLEST_CELL = 2; // pixels
@@ -87,12 +80,11 @@ class Axis {
 
 export class HeadView {
   constructor(store, side) {
-    Object.assign(this, { store, side, map: null, view: "weight", borders: [] });
+    Object.assign(this, { store, side, map: null, view: "map", borders: [] });
     const onPlace = (...place) => this.onPlace(...place);
     const onKey = (event) => this.onKey(event);
     this.queries = new Axis("query", onPlace);
     this.keys = new Axis("key", onPlace);
-    this.lines = new Lines(store, onPlace, onKey);
     const attributes = { class: "large", tabindex: "0", role: "img", onkeydown: onKey };
     this.canvas = element("canvas", attributes);
     const mark = (name) => element("div", { class: name, hidden: true });
@@ -105,12 +97,10 @@ export class HeadView {
       element("div", "cells", this.canvas, readoutRow, ...this.marks),
     );
     this.readout = element("p", { class: "readout", "aria-live": "polite" });
-    this.quadrants = element("div", "shares");
     this.row = new TokenRow(store, "Words by the weight that the head gives them");
     this.rowNote = element("p", "row-note");
     this.read = element("div", "read-row", this.row.root);
-    const maps = [this.read, this.scroll, this.lines.root];
-    const content = [this.readout, this.quadrants, ...maps, this.rowNote];
+    const content = [this.readout, this.read, this.scroll, this.rowNote];
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
@@ -121,11 +111,7 @@ export class HeadView {
     this.sparse = element("small", "about");
     this.panel.title.after(this.about, this.sparse);
     this.choice = chooser("view", "What the map shows", (view) => store.set({ view }), VIEWS);
-    if (side === "main") {
-      this.ablation = new AblationView(store);
-      this.panel.tools.append(this.choice, this.ablation.button);
-      this.readout.before(this.ablation.root);
-    }
+    if (side === "main") this.panel.tools.append(this.choice);
     this.canvas.addEventListener("pointermove", (event) => store.pointCell(...this.cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => store.leave());
     this.canvas.addEventListener("click", (event) => store.toggle(...this.cellAt(event)));
@@ -167,28 +153,21 @@ export class HeadView {
   }
 
   get isHidden() {
-    return this.side === "other" && this.store.compare?.view !== "beside";
+    return this.side === "other" && !isBeside(this.store);
   }
 
   draw() {
-    if (this.isHidden) return;
+    if (this.isHidden || this.root.closest("details")?.open === false) return;
     const { store, side, choice } = this;
     const { layer, head } = store;
     this.map = headMap(store, side, layer, head);
     this.view = this.viewOf();
     const caption = captionOf(store, side, layer, head);
-    const isRow = this.view.startsWith("row");
-    this.scroll.hidden = this.map === null || this.view === "lines" || isRow;
+    const isRow = this.view === "row";
+    this.scroll.hidden = this.map === null || isRow;
     this.read.hidden = this.map === null || !isRow;
-    this.lines.root.hidden = this.map === null || this.view !== "lines";
     const isRead = this.map !== null && this.map.readout !== null;
-    const isDifference = this.map?.isDifference ?? false;
-    choice.hidden = this.map === null || (isDifference && !isRead);
-    for (const option of choice.options) {
-      const isUnknown = option.value.endsWith("value") && this.norms === null;
-      const isOther = option.value === "lines" ? isDifference : !isRead;
-      option.disabled = isUnknown || (isOther && /^(row|lines)/.test(option.value));
-    }
+    choice.hidden = !isRead;
     choice.value = this.view;
     this.about.textContent = "";
     this.ramp.hidden = this.scroll.hidden;
@@ -196,41 +175,27 @@ export class HeadView {
     this.rowNote.hidden = !isRead;
     this.showPair();
     if (isRead) this.noteRow();
-    if (this.view === "lines") this.lines.draw(this.map, this.names(), this.classes(), caption);
-    else if (this.map !== null && isRow) this.drawRow();
+    if (this.map !== null && isRow) this.drawRow();
     else if (this.map !== null) this.drawMap(caption);
     const name = isRow ? `${caption}: where ${this.text.tokens[this.map.readout]} looks` : caption;
     this.panel.title.replaceChildren(element("span", "caption", legible(name, 200)));
     this.showCell();
   }
 
-  /* The lengths of what each key adds, where they are known. */
-  get norms() {
-    if (this.map === null || this.map.isDifference) return null;
-    return this.map.maps.norms(...this.map.at);
-  }
-
-  /* How the map is drawn: as the reader chose, where that can be. */
+  /* How the map is drawn: as the reader chose, where one row alone is read. */
   viewOf() {
-    if (this.map === null) return "weight";
-    let { view } = this.store;
-    if (view.endsWith("value") && this.norms === null) view = view === "value" ? "weight" : "row";
-    if (view === "lines" && this.map.isDifference) view = "weight";
-    if (!view.startsWith("row") || this.map.readout !== null) return view;
-    return view === "row" ? "weight" : "value";
+    return this.map === null || this.map.readout === null ? "map" : this.store.view;
   }
 
   /* The weights of the one query that is read, as shades of the words. */
   drawRow() {
-    const { map, view } = this;
-    let row = map.row(map.readout);
-    if (view === "row-value") row = row.map((weight, key) => weight * this.norms[key]);
+    const { map } = this;
+    const row = map.row(map.readout);
     this.row.show(this.text);
     this.row.shade(row);
-    const kind = view === "row" ? "weight" : "weight × value";
     const most = formatNumber(largest(row));
     const range = map.isDifference ? `difference, −${most} to +${most}` : `0 to ${most}`;
-    this.about.textContent = `${kind}: ${range}`;
+    this.about.textContent = `weight: ${range}`;
   }
 
   noteRow() {
@@ -243,31 +208,20 @@ export class HeadView {
 
   drawMap(caption) {
     const { canvas, map } = this;
-    const isValue = this.view === "value";
-    const what = isValue ? "Weight × value" : "Attention weights";
-    canvas.setAttribute("aria-label", `${what} of ${caption}: rows are queries, columns are keys`);
+    const label = `Attention weights of ${caption}: rows are queries, columns are keys`;
+    canvas.setAttribute("aria-label", label);
     const isNew = [this.queries, this.keys].map((axis) => axis.name(this.names(), this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
-    const cells = isValue ? map.maps.valued(...map.at) : map.cells();
-    if (isValue) drawWeights(canvas, cells, "map");
-    else map.draw(canvas, this.store);
-    const isFixed = !isValue && (map.isDifference || this.store.scale === "fixed");
+    map.draw(canvas, this.store);
+    const isFixed = map.isDifference || this.store.scale === "fixed";
     this.ends[0].textContent = map.isDifference ? "−1" : "0";
-    this.ends[1].textContent = isFixed ? "1" : formatNumber(largest(cells));
+    this.ends[1].textContent = isFixed ? "1" : formatNumber(largest(map.cells()));
     drawLegend(this.legend, map.isDifference, this.store.theme);
   }
 
-  /* Of a pair of texts, where they meet, and how each divides its attention. */
+  /* Of a pair of texts, where they meet. */
   showPair() {
-    const { map } = this;
-    const { numbers, layer, head } = this.store;
     const segments = this.text?.segments ?? null;
-    const shares = segments && map?.quadrants();
-    // What goes from one text to the other may be measured over more tokens than are shown.
-    const measured = numbers?.measures.between?.mean[layer]?.[head] ?? null;
-    const between = map?.isDifference ? null : measured;
-    const table = shares ? [quadrantTable(shares, segments, map.isDifference, between)] : [];
-    this.quadrants.replaceChildren(...table);
     if (this.marked === segments) return;
     this.marked = segments;
     this.borders.forEach((line) => line.remove());
@@ -300,7 +254,6 @@ export class HeadView {
 
   /* Whole pixels per cell, as many as fit; a map that still does not fit scrolls. */
   layout() {
-    if (this.view === "lines") this.lines.layout();
     if (this.map === null || this.scroll.clientWidth === 0) return;
     const { scroll, map } = this;
     this.laid = scroll.clientWidth;
@@ -330,12 +283,11 @@ export class HeadView {
       return;
     }
     const isKey = by === "key" && key !== null;
-    this.readout.hidden = this.view.startsWith("row");
+    this.readout.hidden = this.view === "row";
     this.readout.replaceChildren(...(isKey ? this.readKey(key) : this.readQuery(query, key)));
     const row = this.map.maps.stretchOf(query);
     const column = key === null ? null : this.map.maps.stretchOf(key);
-    if (this.view === "lines") this.lines.mark(row, column, by);
-    if (this.view === "lines" || this.view.startsWith("row")) return;
+    if (this.view === "row") return;
     this.queries.mark(isKey ? null : row);
     this.keys.mark(column);
     this.scroll.classList.toggle("locked", lock !== null);
@@ -365,22 +317,18 @@ export class HeadView {
     const { tokens, special } = this.text;
     const parts = nameToken("query", query, tokens[query]);
     if (key === null) return parts;
-    parts.push(" → ", ...nameToken("key", key, tokens[key]), ...this.readCell(query, key));
+    parts.push(" → ", ...nameToken("key", key, tokens[key]), this.readCell(query, key));
     if (special?.includes(key)) parts.push(element("small", {}, " · a special token"));
     return parts;
   }
 
-  /* The weight of a cell, and what it is made of. */
+  /* The weight of a cell. */
   readCell(query, key) {
     const { map } = this;
     const weight = map.row(query)[key];
     const sign = map.isDifference && weight > 0 ? "+" : "";
     const words = Number.isNaN(weight) ? "not among its top keys" : sign + formatNumber(weight);
-    const strong = element("strong", {}, words);
-    if (this.view !== "value") return [strong];
-    const value = this.norms[key]; // what the key adds per unit of weight
-    const product = `${formatNumber(value)} = ${formatNumber(weight * value)}`;
-    return [strong, element("small", {}, ` × value ${product}`)];
+    return element("strong", {}, words);
   }
 
   onKey(event) {
@@ -398,7 +346,6 @@ export class HeadView {
     else if (isEnter) store.toggle(lock ? lock.query : query, key);
     else return;
     event.preventDefault();
-    if (this.view === "lines") this.lines.reveal();
-    else this.marks[2].scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.marks[2].scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 }

@@ -3,28 +3,30 @@
 
 import { Headline, runOf } from "./ablation.js";
 import { page } from "./api.js";
+import { isBeside } from "./compare.js";
 import { element } from "./dom.js";
+import { LedgerView } from "./ledger.js";
+import { MatrixView } from "./matrix.js";
 import { Grid } from "./grid.js";
 import { HeadView } from "./head.js";
 import { Loader } from "./loader.js";
-import { PredictionView, SumsView } from "./sums.js";
 import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
 import { TrustView } from "./trust.js";
+import { VerdictView } from "./verdict.js";
 import { languageOf } from "./words.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
 const GLANCE = 500; // and at whether anybody looks
 
 const KEYS = [
-  ["Arrows", "choose a head in the grid; move query and key in the map and the text"],
+  ["Arrows", "choose a head in the grid; move along the text; move query and key in the map"],
   ["Enter, Esc", "lock and unlock"],
   ["Home, End", "first and last token of the text"],
-  ["o", "ablate the chosen head"],
 ];
-const STEP_KEYS = [[", and .", "one step back and forward"], ["p", "play the steps"]];
+const STEP_KEYS = [[", and .", "one step back and forward"]];
 
 /* The style sheet of the tab, once it is there or cannot be; a page has its own. */
 async function loadStyle() {
@@ -67,15 +69,15 @@ function fold(words, view) {
 }
 
 /* Put the views into the page. Where they stand depends on what is compared. A page in which the
-   network runs has its box on top, and its `middle` beneath the decision. */
-export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
+   network runs has its box above the words. */
+export function layOut(store, { top = null, tools = [], keys = [] } = {}) {
   document.documentElement.lang = "en";
   document.title = page?.title ?? "Heads";
   document.body.classList.toggle("page", page !== null);
   const toolbar = new Toolbar(store);
   const slider = new StepSlider(store);
+  toolbar.root.firstChild.append(...tools);
   toolbar.root.append(slider.root);
-  const headline = new Headline(store).root;
   const grids = ["main", "other"].map((side) => {
     const grid = new Grid(store, side);
     const folded = fold("All heads as small maps", grid.root);
@@ -85,40 +87,44 @@ export function layOut(store, { top = null, middle = [], keys = [] } = {}) {
     });
     return folded;
   });
-  const head = new HeadView(store, "main");
-  const otherHead = new HeadView(store, "other").root;
-  const text = new TextView(store).root;
-  const sums = [new SumsView(store).root, new PredictionView(store).root];
-  const decision = element("div", "decision", ...sums);
+  const heads = ["main", "other"].map((side) => {
+    const head = new HeadView(store, side);
+    const folded = fold("Where the chosen head looks", head.root);
+    folded.addEventListener("toggle", () => {
+      for (const each of heads) each.open = folded.open;
+      head.draw();
+    });
+    return folded;
+  });
+  const first = [new TextView(store, top), new VerdictView(store), new LedgerView(store)];
+  const views = [...first, new MatrixView(store), new Headline(store)].map(({ root }) => root);
   const folds = element(
     "div", "folds",
     fold("Numbers of every head", new HeadTable(store).root),
     fold("Checks and notes", new TrustView(store).root),
   );
-  const beneath = top === null ? [] : [headline, ...middle];
-  const views = [text, decision, ...beneath, head.root, otherHead, ...grids, folds];
-  const above = [toolbar.root, toolbar.whole, top ?? headline];
-  document.body.replaceChildren(...above, element("main", {}, ...views), footer(store, keys));
-  const main = document.querySelector("main");
+  const above = [toolbar.root, toolbar.whole];
+  const main = element("main", {}, ...views, ...heads, ...grids, folds);
+  document.body.replaceChildren(...above, main, footer(store, keys));
   const arrange = () => {
-    const isBeside = store.compare?.view === "beside";
-    main.dataset.view = isBeside ? "beside" : "one";
-    grids[1].hidden = !isBeside;
-    otherHead.hidden = !isBeside;
+    const hasOther = isBeside(store);
+    main.dataset.view = hasOther ? "beside" : "one";
+    for (const other of [grids[1], heads[1]]) other.hidden = !hasOther;
   };
-  store.subscribe(["compare"], arrange);
+  store.subscribe(["compare", "other"], arrange);
   arrange();
-  const ofText = ".axis, .column, .ranking, .readout, .sums, .matrix, .choose-text, .facts bdi";
+  const ofText = ".axis, .readout, .ledger, .cells-table, .choose-text, .facts bdi";
   store.subscribe(["index", "text"], () => {
     const lang = languageOf(store.shownText?.text ?? "");
     for (const node of document.querySelectorAll(ofText)) node.lang = lang;
   });
   store.subscribe(["maps"], () => {
     const { maps } = store; // without contributions, maps are what there is to see
-    if (maps !== null && maps.values("contributions/heads") === null) grids[0].open = true;
+    if (maps === null || maps.values("contributions/heads") !== null) return;
+    for (const folded of [heads[0], grids[0]]) folded.open = true;
   });
   store.subscribe(["index", "maps", "text"], () => markReadout(store));
-  listenToKeys(store, slider, head.ablation);
+  listenToKeys(store, slider);
   return slider;
 }
 
@@ -134,15 +140,13 @@ function markReadout(store) {
   style.setProperty("--row-share", String(1 / tokens.length));
 }
 
-function listenToKeys(store, slider, ablation) {
+function listenToKeys(store, slider) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") store.release();
     if (event.target.closest?.("input[type=number], select, textarea")) return;
     if (event.key === ",") slider.move(-1);
     else if (event.key === ".") slider.move(1);
-    else if (event.key === "p") slider.toggle();
-    else if (event.key === "o") ablation.toggle();
   });
 }
 

@@ -2,12 +2,10 @@
 
 import { headsOf, rankHeads } from "./ablation.js";
 import { Latest, askJson, askMaps, askNumbers, outcome } from "./api.js";
-import { alignedTo } from "./align.js";
+import { contributionsOf, ownPair } from "./contributions.js";
 import { nearest } from "./store.js";
 
-const NOTHING = {
-  index: null, maps: null, numbers: null, series: null, bestNumbers: null, shown: null,
-};
+const NOTHING = { index: null, maps: null, numbers: null, bestNumbers: null, shown: null };
 
 export class Loader {
   constructor(store) {
@@ -18,7 +16,7 @@ export class Loader {
     store.subscribe(["run"], () => store.page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
       // Of other tokens.
-      store.set({ maps: null, shown: null, other: null, label: null, word: null, only: null });
+      store.set({ maps: null, shown: null, other: null, word: null, lit: null });
       for (const name of ["maps", "other"]) store.setError(name, null);
     });
     store.subscribe(["run", "text", "step", "index"], () => {
@@ -27,7 +25,7 @@ export class Loader {
     });
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
     store.subscribe(["run", "index"], () => this.loadBestNumbers());
-    store.subscribe(["bestNumbers", "numbers", "maps"], () => chooseHead(store));
+    store.subscribe(["bestNumbers", "numbers", "maps"], () => hold(store));
   }
 
   /* The one step of a page, whose texts are all here. */
@@ -101,10 +99,6 @@ export class Loader {
       store.setError("index", error.message);
       return;
     }
-    const [series, failure] = await outcome(askJson("series", { run }));
-    if (run !== store.run) return;
-    store.set({ series });
-    store.setError("series", failure);
   }
 
   useIndex(index) {
@@ -190,14 +184,13 @@ export class Loader {
   }
 
   /* Another text of the shown run, at the shown step. */
-  async askText({ text: place, view }, signal) {
-    const { index, run, steps, place: at, tokens, page } = this.store;
+  async askText({ text: place }, signal) {
+    const { index, run, steps, place: at, page } = this.store;
     const text = index.texts[place];
     if (!text) throw new Error(`this run has recorded no text ${place + 1}`);
     const maps = await askMaps(run, steps[at], place, signal);
-    const aligned = view === "difference" ? alignedTo(maps, text.tokens, tokens) : null;
     const name = page ? `text ${place + 1}` : text.name;
-    return { run: name, index, step: steps[at].step, text, maps, aligned };
+    return { run: name, index, step: steps[at].step, text, maps };
   }
 
   async askOther({ run, step: wish }, tokens, signal) {
@@ -216,11 +209,21 @@ export class Loader {
   }
 }
 
-/* The most important head, unless the reader or a link has chosen one. */
-export function chooseHead(store) {
-  if (store.headChosen || store.maps === null) return;
-  const first = rankHeads(headsOf(store))?.[0];
-  if (first) store.set({ layer: first.layer, head: first.head });
+/* Hold the two classes of a text from its first maps on, and the head that passed most between
+   them, unless the reader or a link has chosen others. Without contributions the most important
+   head. */
+export function hold(store) {
+  const { maps, pair, headChosen } = store;
+  if (maps === null) return;
+  const contributions = contributionsOf(store);
+  const first = contributions === null ? rankHeads(headsOf(store))?.[0] : null;
+  if (first && !headChosen) store.set({ layer: first.layer, head: first.head });
+  if (pair !== null || contributions === null) return;
+  const changes = { pair: ownPair(maps) };
+  const { layer } = contributions;
+  const [head] = contributions.headsOf(layer)[0] ?? [null];
+  if (head !== null && !headChosen) Object.assign(changes, { layer, head });
+  store.set(changes);
 }
 
 /* The run whose last step is the newest, of those that can be read. */

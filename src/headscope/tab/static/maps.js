@@ -98,12 +98,6 @@ export class Maps {
     return cells;
   }
 
-  /* What the texts of a pair give to each: A→A, A→B, B→A, B→B; null if not recorded. */
-  quadrants(layer, head) {
-    const { quadrants } = this.layers[layer];
-    return quadrants ? part(quadrants, head) : null;
-  }
-
   /* What is drawn small: queries averaged and keys summed over stretches, so that a thin line does
      not fade and rows still sum to 1. */
   small(layer, head) {
@@ -132,25 +126,6 @@ export class Maps {
       small[inStretch(key, tokens, small.length)] += weight || 0;
     });
     return small;
-  }
-
-  /* The length || W_O v_k || of what each key adds per unit of weight; null if not known. */
-  norms(layer, head) {
-    const { value_norms: norms } = this.layers[layer];
-    const own = norms && part(norms, head);
-    return own?.every((norm) => norm >= 0 && norm < Infinity) ? own : null;
-  }
-
-  /* Weight x value: what each key really adds to a query (Kobayashi et al. 2020). */
-  valued(layer, head) {
-    const side = this.places;
-    const norms = this.norms(layer, head);
-    const normOf = (place) => {
-      const own = norms.subarray(...this.stretch(place)); // of a short text one
-      return own.reduce((sum, norm) => sum + norm, 0) / Math.max(1, own.length);
-    };
-    const columns = Array.from({ length: side }, (_, place) => normOf(place));
-    return this.cells(layer, head).map((weight, cell) => weight * columns[cell % side]);
   }
 
   /* The first token of a stretch and of the next. A short text has one for each token. */

@@ -6,9 +6,7 @@ import { SCALES } from "./colors.js";
 /* Choices that a link keeps, and the values that they may have; the first is the default. */
 export const LINKED = {
   scale: SCALES.map(([scale]) => scale),
-  order: ["importance", "place"],
-  view: ["row", "row-value", "weight", "value", "lines"], // of the large map
-  without: ["hidden", "shown"], // what is predicted with the chosen head ablated
+  view: ["row", "map"], // of the large map
   unit: ["word", "token"], // that contributions are summed over
 };
 
@@ -97,14 +95,15 @@ class Store {
   }
 
   chooseHead(layer, head) {
-    const only = this.only === null ? null : [layer, head];
-    this.set({ layer, head, only, headChosen: true });
+    this.set({ layer, head, headChosen: true });
   }
 
-  /* Shade the cells of one head alone, or of all heads where it was alone already. */
-  toggleOnly(layer, head) {
-    const isAlone = this.only?.[0] === layer && this.only?.[1] === head;
-    this.set({ layer, head, headChosen: true, only: isAlone ? null : [layer, head] });
+  /* Put a head on, or in place of its map or output an ablation. */
+  switchHead(layer, head, state) {
+    const ablated = new Map(this.ablated);
+    if (state === "on") ablated.delete(`${layer},${head}`);
+    else ablated.set(`${layer},${head}`, state);
+    this.set({ ablated, layer, head, headChosen: true });
   }
 
   chooseStep(step) {
@@ -113,7 +112,16 @@ class Store {
 
   /* The pointer or the focus is on a cell: a locked query stays, and the column gives the key. */
   pointCell(query, key) {
-    this.set({ query: this.lock ? this.lock.query : query, key, by: "query", pointing: true });
+    const changes = { query: this.lock ? this.lock.query : query, key, lit: key };
+    this.set({ ...changes, by: "query", pointing: true });
+  }
+
+  /* On a word anywhere: it is lit in every view, and the map shows it as a key of the readout, or
+     as a query. */
+  pointWord(token) {
+    if (this.lock || this.readout === null) this.pointToken(token);
+    else this.pointCell(this.readout, token);
+    this.set({ lit: token });
   }
 
   /* On a token: it becomes the query, or the key of a locked query. */
@@ -134,7 +142,7 @@ class Store {
 
   /* The pointer is gone: the query stays, the key goes back to the locked one. */
   leave() {
-    this.set({ key: this.lock ? this.lock.key : null, by: "query", pointing: false });
+    this.set({ key: this.lock ? this.lock.key : null, by: "query", pointing: false, lit: null });
   }
 
   /* Lock this query and key, or unlock where they are locked already. */
@@ -151,16 +159,16 @@ class Store {
 const CHOSEN = {
   run: null, text: 0, step: null, follow: true, stepChosen: false, layer: 0, head: 0,
   headChosen: false, query: 0, key: null, by: "query", lock: null, pointing: false,
-  compare: null, playing: false, theme: "light", wanted: null,
-  label: null, // the class that is explained, by its place; null is the predicted one
-  word: null, // the token whose heads are listed
-  only: null, // the head whose cells are shaded alone, as [layer, head]
+  compare: null, theme: "light", wanted: null,
+  pair: null, // the classes that are held against each other, by their places: [asked, against]
+  word: null, // the token of a word that has its column in the matrix in any case
+  lit: null, // the token of the word that is pointed at
+  canSwitch: false, // whether the network runs here, with heads on or off
   ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs
 };
 const FETCHED = {
-  runs: [], logdir: "", index: null, series: null, maps: null, shown: null, numbers: null,
+  runs: [], logdir: "", index: null, maps: null, shown: null, numbers: null,
   bestNumbers: null, other: null, errors: {},
-  tops: [], // the largest weight of each small map that is drawn
   reference: null, // {name, probabilities} that those of the shown text are held against
 };
 
@@ -242,6 +250,7 @@ export function readLink() {
   for (const [name, known] of Object.entries(LINKED)) {
     link[name] = known.includes(read(name)) ? read(name) : known[0];
   }
+  link.pair = pairIn(read("classes"));
   if (read("compare") !== null) {
     const isNamed = ["best", "first", "last"].includes(read("at"));
     const step = whole("at") ?? (isNamed ? read("at") : "nearest");
@@ -249,6 +258,12 @@ export function readLink() {
     link.compare = { run: read("compare"), step, view, text: whole("with") };
   }
   return link;
+}
+
+/* Two classes as a link has them, such as 1.0 or 3.-1. */
+export function pairIn(words) {
+  const places = /^(\d{1,6})\.(-1|\d{1,6})$/.exec(words ?? "");
+  return places && places.slice(1).map(Number);
 }
 
 function linkOf(store) {
@@ -261,6 +276,8 @@ function linkOf(store) {
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values[name] = store[name];
   }
+  const own = store.maps?.values("contributions/shown")?.join(".");
+  if (store.pair !== null && store.pair.join(".") !== own) values.classes = store.pair.join(".");
   const named = Object.entries(values).map(([name, value]) => [PREFIX + name, value]);
   return new URLSearchParams(named).toString().replaceAll("+", "%20");
 }
@@ -281,7 +298,7 @@ export function keepLink(store, follow) {
     const address = location.href.split("#")[0] + written; // a hash alone is read against <base>
     history.replaceState(history.state, "", address);
   };
-  const linked = ["run", "text", "shown", "layer", "head", "query", "compare", "index"];
+  const linked = ["run", "text", "shown", "layer", "head", "query", "compare", "index", "pair"];
   store.subscribe([...linked, ...Object.keys(LINKED)], () => {
     timer ??= setTimeout(write, 150); // a browser refuses more than 100 changes in ten seconds
   });

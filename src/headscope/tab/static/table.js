@@ -1,7 +1,7 @@
 /* The numbers of every head: a row a head. A click on a column's name sorts. */
 
 import { EFFECTS, NO_PATTERN, headsOf, rankHeads } from "./ablation.js";
-import { button, download, element, formatNumber, isolated, legible } from "./dom.js";
+import { button, element, formatNumber, isolated, legible } from "./dom.js";
 import { panel, showError, wordsOf } from "./dom.js";
 
 /* The columns in their order, by the names of the record: [what stands above it, its title]. */
@@ -23,9 +23,8 @@ const MORE = {
   crossing: ["crossing", "of pairs: weight from one text to the other"],
   between: ["between", "crossing of the shown pair alone, at the shown step"],
 };
-const LAST = { line: ["over the steps", "what the rows are sorted by, over the steps"] };
-const COLUMNS = { ...FIRST, ...MORE, ...LAST };
-const IN_WORDS = ["role", "verdict", "line"];
+const COLUMNS = { ...FIRST, ...MORE };
+const IN_WORDS = ["role", "verdict"];
 
 /* What is known of heads at a step, as the columns ask for it; `at` is [layer, head]. */
 class Numbers {
@@ -71,46 +70,6 @@ class Numbers {
   }
 }
 
-/* Names come from the record: one that a spreadsheet would take for a formula gets a quote. */
-function csvCell(value) {
-  if (value === null || value === undefined) return "";
-  if (typeof value === "number") return String(Number(value.toPrecision(8))); // of 32 bits
-  const text = legible(value, 1000).replace(/^[=+\-@＝＋－＠]/, "'$&");
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}
-
-/* All numbers of all heads as comma-separated values (RFC 4180). */
-function csvOf(numbers) {
-  const { names, layerNames } = numbers;
-  const named = names.flatMap((name) => [name, `${name}_error`]);
-  const header = ["layer", "head", "verdict", "role", "role_score", ...named];
-  const lines = numbers.heads.map((at) => {
-    const measured = names.flatMap((name) => [numbers.value(name, at), numbers.error(name, at)]);
-    const words = ["verdict", "role"].map((name) => numbers.value(name, at));
-    return [layerNames[at[0]], at[1], ...words, numbers.score(at), ...measured];
-  });
-  return [header, ...lines].map((line) => `${line.map(csvCell).join(",")}\r\n`).join("");
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-/* How a number of a head went over the steps, as a small line. */
-function sparkLine(steps, values, [low, high]) {
-  const known = [...steps.keys()].filter((place) => Number.isFinite(values[place]));
-  const span = steps.at(-1) - steps[0] || 1;
-  const points = known.map((place) => {
-    const x = (84 * (steps[place] - steps[0])) / span;
-    return `${x.toFixed(1)},${(16 - (14 * (values[place] - low)) / (high - low || 1)).toFixed(1)}`;
-  });
-  const node = document.createElementNS(SVG, "svg");
-  const line = document.createElementNS(SVG, "polyline");
-  node.setAttribute("class", "spark");
-  node.setAttribute("viewBox", "0 0 84 18");
-  line.setAttribute("points", points.join(" "));
-  node.append(line);
-  return node;
-}
-
 const TITLE = "Numbers of every head";
 
 export class HeadTable {
@@ -127,12 +86,8 @@ export class HeadTable {
     this.panel = panel("table", TITLE, this.scroll);
     this.root = this.panel.root;
     this.more = button("All columns", "", () => this.unfold(), "plain fold");
-    const title = "all numbers of all heads, with errors, as comma-separated values";
-    this.save = button("Save CSV", title, () => this.saveFile());
-    this.panel.tools.append(this.more, this.save);
-    store.subscribe(["numbers", "bestNumbers", "maps", "index", "text", "series"], () => {
-      this.show();
-    });
+    this.panel.tools.append(this.more);
+    store.subscribe(["numbers", "bestNumbers", "maps", "index", "text"], () => this.show());
     store.subscribe(["layer", "head"], () => this.showChosen());
     store.subscribe(["errors"], () => this.showErrors());
   }
@@ -142,7 +97,6 @@ export class HeadTable {
     if (store.index === null || store.numbers === null) return;
     this.numbers = new Numbers(store);
     this.lay(this.choose());
-    this.series = this.seriesOf();
     this.rows.forEach((row) => this.fill(row));
     const best = store.index.kept ?? null;
     const isHere = best === null || best === store.numbers.step || this.numbers.has("loss_zeroed");
@@ -155,13 +109,12 @@ export class HeadTable {
   /* The columns that show: all of them before heads are ablated. */
   choose() {
     const { numbers, store } = this;
-    const isShown = (name) => (name === "line" ? store.steps.length > 1 : numbers.has(name));
-    const first = Object.keys(FIRST).filter(isShown);
+    const first = Object.keys(FIRST).filter((name) => numbers.has(name));
     const others = numbers.names.filter((name) => !Object.hasOwn(FIRST, name));
     const waits = (store.index.kept ?? null) === null && !numbers.has("loss_zeroed");
     this.isUnfolded = this.hasMore ?? waits;
     this.more.setAttribute("aria-expanded", String(this.isUnfolded));
-    return this.isUnfolded ? [...first, ...others, ...Object.keys(LAST).filter(isShown)] : first;
+    return this.isUnfolded ? [...first, ...others] : first;
   }
 
   unfold() {
@@ -186,9 +139,6 @@ export class HeadTable {
     const attributes = { scope: "col", "data-column": name, class: this.classOf(name) };
     const [label, title] = Object.hasOwn(COLUMNS, name) ? COLUMNS[name] : [wordsOf(name), ""];
     const words = legible(label, 40);
-    if (Object.hasOwn(LAST, name)) {
-      return element("th", attributes, element("span", { title }, words));
-    }
     return element("th", attributes, button(words, title, () => this.sortBy(name), ""));
   }
 
@@ -224,7 +174,6 @@ export class HeadTable {
   /* What a cell shows: the thing itself, what stands small beside it, and its title. */
   wordsOf(name, at) {
     const { numbers } = this;
-    if (name === "line") return [this.lineOf(at), "", ""];
     const value = numbers.value(name, at);
     if (name === "verdict") return [value ?? "–", "", ""];
     if (name === "role") {
@@ -271,33 +220,9 @@ export class HeadTable {
     const nodes = ranked.map(({ node }) => node);
     if (!isSorted) this.body.replaceChildren(...nodes); // which loses the focus
     for (const cell of this.header.cells) {
-      if (cell.querySelector("button") === null) continue;
       const direction = falling ? "descending" : "ascending";
       cell.setAttribute("aria-sort", cell.dataset.column === column ? direction : "none");
     }
-  }
-
-  /* What the lines show: what the rows are sorted by, else the first measure of several steps; and
-     the range of all heads. */
-  seriesOf() {
-    const { series } = this.store;
-    if (!series || !this.columns.includes("line")) return null;
-    const headsOf = (name) => (series.measures[name]?.mean ?? []).flat();
-    const isOften = (name) => headsOf(name).some((own) => own.filter(Number.isFinite).length > 1);
-    const first = this.order.column || "loss_zeroed";
-    const name = [first, ...Object.keys(series.measures)].find(isOften);
-    if (name === undefined) return null;
-    const label = this.header.querySelector("[data-column=line] span");
-    label.textContent = `${wordsOf(name)} over the steps`;
-    const values = headsOf(name).flat().filter(Number.isFinite).sort((a, b) => a - b);
-    const range = [values[0], values.at(-1)];
-    return { steps: series.steps, means: series.measures[name].mean, range };
-  }
-
-  lineOf([layer, head]) {
-    const { steps, means, range } = this.series ?? {};
-    const values = means?.[layer]?.[head];
-    return values ? sparkLine(steps, values, range) : "";
   }
 
   showChosen() {
@@ -312,16 +237,7 @@ export class HeadTable {
     const { errors } = this.store;
     const isSaid = errors.numbers && errors.numbers === errors.maps; // above, of the same file
     const words = "The numbers of this step cannot be read.";
-    showError(this.panel.error, isSaid ? words : (errors.numbers ?? errors.series));
+    showError(this.panel.error, isSaid ? words : errors.numbers);
     this.scroll.hidden = Boolean(errors.numbers);
-    this.save.disabled = Boolean(errors.numbers);
-  }
-
-  saveFile() {
-    const { store } = this;
-    if (store.index === null || store.numbers === null) return;
-    const content = csvOf(new Numbers(store));
-    const parts = store.page ? [document.title] : [store.run, `step ${store.numbers.step}`];
-    download(new Blob([content], { type: "text/csv" }), [...parts, "heads"], "csv");
   }
 }

@@ -1,42 +1,48 @@
-/* The text: why it is given its class, one strip for each head under every word; or, where no
-   contributions are known, the attention of a query. */
+/* The text, each word coloured by what it adds to the log-odds; plain where that is not known. */
 
 import { largest } from "./colors.js";
-import { pairsOf } from "./align.js";
-import { captionOf, headMap } from "./compare.js";
 import { contributionsOf, otherContributions, sumOf } from "./contributions.js";
 import {
-  barLine, button, chooser, element, formatNumber, formatSigned, isolated, legible, panel, reveal,
+  button, chooser, classLabel, element, formatNumber, formatSigned, isolated, legible, panel,
+  reveal,
 } from "./dom.js";
 import { blocksOf, directionOf } from "./pairs.js";
 import { languageOf, unitsOf } from "./words.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
-const LISTED = 16; // the largest weights
-const ROWS = 6; // how many of them are in sight in any case
-const STRIPS = 6; // heads with a strip of their own; the others share one
 const UNITS = [["word", "by word"], ["token", "by token"]];
-const NUMBERED = 0.1; // share of the largest sum, from which a word has its number
+const NUMBERED = 0.12; // share of the scale, from which a word has its number
+const CHANGED = 8; // words of another text that are named
 
-/* The tokens, each shaded by a number relative to the largest. The row is one stop of the Tab key,
-   at the token that has the focus or else at the query. */
+/* The tokens, each shaded by a number. The row is one stop of the Tab key, at the token that has
+   the focus or else at the query. */
 export class TokenRow {
   constructor(store, label, onChoose = null) {
     Object.assign(this, { store, tokens: [], units: [], shown: null });
     this.onChoose = onChoose ?? ((index) => store.toggle(index, null));
     this.root = element("div", { class: "tokens", role: "group", "aria-label": label });
-    const point = (event) => this.onToken(event, (index) => store.pointToken(index));
+    const point = (event) => this.onToken(event, (index) => this.point(index));
     this.root.addEventListener("pointerover", point);
     this.root.addEventListener("focusin", point);
     this.root.addEventListener("pointerleave", () => store.leave());
+    this.root.addEventListener("focusout", () => store.leave());
     this.root.addEventListener("click", (event) => this.onToken(event, this.onChoose));
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    store.subscribe(["query", "key", "lock", "word"], () => this.mark());
+    store.subscribe(["query", "key", "lock", "word", "lit"], () => this.mark());
+  }
+
+  get isSigned() {
+    return this.root.matches(".signed");
+  }
+
+  point(token) {
+    if (this.isSigned) this.store.pointWord(token);
+    else this.store.pointToken(token);
   }
 
   onToken(event, act) {
     const place = this.tokens.indexOf(event.target.closest(".token"));
-    if (place >= 0) act(this.units[place].start, event);
+    if (place >= 0) act(this.units[place].start);
   }
 
   /* One button for each token; or for each word, where `unit` says so. */
@@ -57,8 +63,7 @@ export class TokenRow {
     });
     const words = this.units.map(({ start }) => texts[start]);
     const owners = segments ? this.units.map(({ start }) => segments[start]) : null;
-    this.nodes = blocksOf(this.tokens, words, owners);
-    this.place(this.nodes);
+    this.place(blocksOf(this.tokens, words, owners));
     this.mark();
   }
 
@@ -79,7 +84,7 @@ export class TokenRow {
 
   mark() {
     const { lock, shownText } = this.store;
-    const [query, key, word] = ["query", "key", "word"].map((name) => {
+    const [query, key, word, lit] = ["query", "key", "word", "lit"].map((name) => {
       return this.placeOf(this.shown === shownText ? this.store[name] : null); // else of another
     });
     const focused = this.tokens.indexOf(document.activeElement);
@@ -87,12 +92,12 @@ export class TokenRow {
     this.tokens.forEach((token, place) => {
       token.classList.toggle("query", place === query);
       token.classList.toggle("key", place === key);
-      token.classList.toggle("word", place === word);
-      const isLocked = place === query && lock !== null;
+      token.classList.toggle("lit", place === lit);
+      const isLocked = place === query && lock !== null && !this.isSigned;
       token.setAttribute("aria-pressed", String(isLocked || place === word));
       token.tabIndex = place === stop ? 0 : -1;
     });
-    const first = this.tokens[query];
+    const first = this.tokens[this.isSigned ? lit : query];
     if (first && !this.root.matches(":hover")) reveal(this.root, first);
   }
 
@@ -105,32 +110,27 @@ export class TokenRow {
       const strength = scale > 0 && weight ? Math.abs(weight) / scale : 0;
       token.style.setProperty("--strength", strength.toFixed(3));
       token.classList.toggle("less", weight < 0);
-      const isKnown = !Number.isNaN(weight);
-      const words = isKnown ? `weight ${formatNumber(weight)}` : "not among the top keys";
-      token.title = `token ${index}, ${words}`;
+      const words = Number.isNaN(weight) ? "not among the top keys" : formatNumber(weight);
+      token.title = `token ${index}, weight ${words}`;
+      token.removeAttribute("aria-label");
       if (token.children.length > 1) token.replaceChildren(token.firstChild);
     });
   }
 
-  /* Shade each word by its sum, blue for the class and red against it, with a strip for each of
-     [name, numbers] beneath, and the sum itself where it is large; all on a scale up to `most`. */
-  explain({ sums, strips }, most) {
+  /* Colour each word by its sum, with the number beneath where it is large. */
+  explain({ sums, scale }) {
     this.root.classList.add("signed");
     this.tokens.forEach((token, index) => {
       const value = sums[index];
-      tint(token, value, most);
-      const lines = strips.map(([name, values]) => `${name}: ${formatSigned(values[index], 2)}`);
-      const word = legible(this.units[index].word);
-      token.title = [`${word}: ${formatSigned(value, 2)}`, ...lines].join("\n");
-      if (token.children.length !== strips.length + 2) {
-        const parts = strips.map((_, at) => element("i", { "data-strip": String(at) }));
-        token.replaceChildren(token.firstChild, ...parts, element("small"));
-      }
-      strips.forEach(([, values], at) => tint(token.children[at + 1], values[index], most));
-      const isLarge = Math.abs(value) >= Math.max(0.005, NUMBERED * most);
-      const number = isLarge ? formatSigned(value) : "";
+      tint(token, value, scale);
+      const words = `${legible(this.units[index].word)} ${formatSigned(value, 2)}`;
+      token.setAttribute("aria-label", words);
+      token.title = words;
+      if (token.children.length === 1) token.append(element("small", { dir: "ltr" }));
+      const number = Math.abs(value) >= NUMBERED * scale ? formatSigned(value, 2) : "";
       if (token.lastChild.textContent !== number) token.lastChild.textContent = number;
     });
+    this.mark();
   }
 
   onKey(event) {
@@ -143,61 +143,49 @@ export class TokenRow {
   }
 }
 
-/* How strong a number is drawn: the square root of its share, so that small ones can be seen. */
-function tint(node, value, most) {
-  const strength = most > 0 && value ? Math.sqrt(Math.abs(value) / most) : 0;
+/* Colour a node by a number on a linear scale: for the asked class, or against it. */
+export function tint(node, value, scale) {
+  const strength = value ? Math.min(1, Math.abs(value) / scale) : 0;
   node.style.setProperty("--strength", strength.toFixed(3));
   node.classList.toggle("less", value < 0);
   return node;
 }
 
-/* The name of a class as the index has it. */
-function className(store, place) {
-  return isolated(store.index.classes[place] ?? `class ${place}`, "class-name");
-}
-
 export class TextView {
-  constructor(store) {
+  constructor(store, top = null) {
     this.store = store;
-    const choose = (index, event) => this.choose(index, event);
-    this.row = new TokenRow(store, "Words; arrow keys move, Enter lists the heads of one", choose);
-    this.other = new TokenRow(store, "The same words in what is compared with");
+    this.row = new TokenRow(store, "Words; arrow keys move", (index) => this.choose(index));
+    this.other = new TokenRow(store, "Words of what is compared with");
     this.pooled = new TokenRow(store, "Tokens by pooling weight");
     const heading = element("h3", {}, "Pooling weights of the tokens");
     this.pooling = element("div", { class: "pooling", hidden: true }, heading, this.pooled.root);
     this.otherTitle = element("h3");
-    this.beside = element("div", "beside", this.otherTitle, this.other.root);
-    this.sum = element("p", "sum");
-    this.word = element("p", { class: "of-word", "aria-live": "polite" });
-    this.rankingTitle = element("h3");
-    this.ranking = element("ol", "bars");
-    this.ranked = element("div", "ranking", this.rankingTitle, this.ranking);
-    const content = [this.row.root, this.sum, this.word, this.beside, this.pooling, this.ranked];
-    this.panel = panel("text", "Text", ...content);
+    this.changes = element("p", "changes");
+    this.beside = element("div", "beside", this.otherTitle, this.other.root, this.changes);
+    const content = [this.row.root, this.beside, this.pooling];
+    this.panel = panel("text", "Text", ...(top === null ? [] : [top]), ...content);
     this.root = this.panel.root;
     this.legend = element("span", "scale");
     this.release = button("Unlock (Esc)", "", () => store.release());
     this.unit = chooser("unit", "Sums", (unit) => store.set({ unit }), UNITS);
-    this.panel.tools.append(this.unit, this.legend, this.release);
-    const shown = ["maps", "index", "text", "layer", "head", "other", "compare", "label", "only"];
-    store.subscribe([...shown, "query", "key", "lock", "by", "unit"], () => this.show());
-    store.subscribe(["maps", "index", "text", "word", "label", "unit"], () => this.showWord());
+    this.panel.tools.append(this.legend, this.unit, this.release);
+    const shown = ["maps", "index", "text", "other", "compare", "pair", "unit", "lock"];
+    store.subscribe(shown, () => this.show());
     store.subscribe(["maps", "index", "text"], () => this.showPooling());
     this.show();
   }
 
-  /* With contributions a click on a word lists its heads; else it locks the query. */
-  choose(index, event) {
+  /* With contributions a click on a word gives it a column in the matrix; else it locks the
+     query. */
+  choose(index) {
     const { store } = this;
-    const strip = this.strips?.[event.target.dataset.strip];
-    if (strip) store.toggleOnly(...strip);
-    else if (contributionsOf(store) === null) store.toggle(index, null);
+    if (contributionsOf(store) === null) store.toggle(index, null);
     else store.set({ word: store.word === index ? null : index });
   }
 
   show() {
     const { store } = this;
-    const { shownText, maps, unit } = store;
+    const { shownText, unit } = store;
     this.release.hidden = store.lock === null;
     if (shownText === null) return;
     const contributions = contributionsOf(store);
@@ -205,152 +193,68 @@ export class TextView {
     this.row.show(shownText, isExplained ? unit : "token");
     this.unit.value = unit;
     this.unit.hidden = !isExplained;
-    this.sum.hidden = !isExplained;
     this.legend.hidden = !isExplained;
-    this.ranked.hidden = isExplained || maps === null;
-    if (isExplained) {
-      this.explain(contributions, otherContributions(store));
-      return;
-    }
-    this.showBeside(null);
-    this.showAttention();
+    this.beside.hidden = true;
+    if (isExplained) this.explain(contributions);
+    else this.row.shade([]);
   }
 
-  /* Only what changed is drawn again: pointing at a token leaves the strips as they are. */
-  explain(contributions, other) {
+  /* Only what changed is drawn again: pointing at a token leaves the colours as they are. */
+  explain(contributions) {
     const { store } = this;
-    const { only } = store;
-    const key = [contributions, other, only?.join(" "), this.row.units];
+    const other = otherContributions(store);
+    const key = [contributions, other, this.row.units];
+    this.beside.hidden = other === null;
     const isSame = this.drawn?.every((part, at) => part === key[at]) ?? false;
-    if (isSame && this.row.root.matches(".signed")) return;
+    if (isSame && this.row.isSigned) return;
     this.drawn = key;
-    this.strips = only === null ? stripsOf(contributions) : [];
-    const sides = [contributions, other].filter((side) => side !== null);
-    const otherText = store.other?.text ?? store.shownText;
-    const units = [this.row.units, unitsOf(otherText, store.unit)];
-    const parts = sides.map((side, at) => partsOf(store, units[at], side, this.strips));
-    const most = Math.max(...parts.flatMap(({ sums, strips }) => {
-      return [largest(sums), ...strips.map(([, values]) => largest(values))];
-    }));
-    this.row.explain(parts[0], most);
-    this.showBeside(other, parts[1], most);
-    const { shown, against } = contributions;
-    const question = contributions.isDifference ? ["What changes for ", ""] : ["Why ", "?"];
-    const of = only === null ? this.namesOfStrips(contributions) : store.headName(...only);
-    const caption = element("small", {}, of);
-    this.panel.title.replaceChildren(question[0], className(store, shown), question[1], caption);
-    const ticks = [-1, -0.25, 0, 0.25, 1].map((share) => {
-      return element("span", {}, share === 0 ? "0" : formatSigned(share * most));
-    });
-    const ramp = element("span", {}, element("span", "ramp"), element("span", "ticks", ...ticks));
-    const end = against < 0 ? "against" : className(store, against);
-    this.legend.replaceChildren(element("span", {}, end), ramp, className(store, shown));
-    const { bias, missed, words: ofWords } = contributions;
-    const terms = [["words", sumOf(ofWords)]];
-    terms.push(["biases", bias]);
-    if (missed !== 0) terms.push(["not attributed", missed]);
-    const rounded = roundedAlike(terms.map(([, value]) => value), contributions.total);
-    const words = terms.flatMap(([name], at) => {
-      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(rounded[at], 2)), ` ${name}`];
-    });
-    const toward = against < 0 ? ["its absence"] : [className(store, against)];
-    const total = element("strong", {}, formatSigned(contributions.total, 2));
-    const kindOf = contributions.isDifference ? "change of the log-odds" : "log-odds";
-    const what = `, the ${kindOf} of `;
-    this.sum.replaceChildren(
-      ...words, " = ", total, what, className(store, shown), " against ", ...toward, ".",
+    const words = contributions.inWords(store.shownText, store.unit);
+    this.row.explain(words);
+    this.showBeside(other, words.scale);
+    const { asked, against } = contributions;
+    const title = contributions.isDifference ? "What changed" : "Text";
+    this.panel.title.replaceChildren(title);
+    const end = `±${words.scale.toFixed(2)}`;
+    const far = against < 0 ? "against" : classLabel(store, against);
+    this.legend.replaceChildren(
+      far, element("span", { class: "ramp", "aria-hidden": "true" }), classLabel(store, asked),
+      element("small", {}, `linear; full colour: ${end}`),
     );
   }
 
-  /* Which strip is of which head. */
-  namesOfStrips({ ranked }) {
-    const isOne = this.store.index.layers.length === 1;
-    const names = this.strips.map(([layer, head]) => (isOne ? head : `${layer}·${head}`));
-    const others = ranked.length - names.length;
-    if (others > 0) names.push(`${others} others as one`);
-    const kind = isOne ? "head" : "layer·head";
-    const layer = isOne ? "" : ` of layer ${this.strips[0]?.[0]}`;
-    const strips = `what passes through each head${layer} at the word`;
-    return `a word's contribution, and in a strip ${strips}, from the top: ${kind} ${names.join(", ")}`;
-  }
-
-  /* The heads of the word that is clicked, the largest first. */
-  showWord() {
-    const { word, tokens } = this.store;
-    const contributions = contributionsOf(this.store);
-    this.word.hidden = word === null || contributions === null || word >= tokens.length;
-    if (this.word.hidden) return;
-    const { start, end, word: name } = this.row.units[this.row.placeOf(word)];
-    const cells = contributions.ranked.map(([layer, head]) => {
-      return [layer, head, sumOf(contributions.ofHead(layer, head).subarray(start, end))];
-    });
-    cells.sort((a, b) => Math.abs(b[2]) - Math.abs(a[2]));
-    const named = cells.slice(0, STRIPS).flatMap(([layer, head, value], at) => {
-      const onChoose = () => this.store.chooseHead(layer, head);
-      const node = button(this.store.headName(layer, head), "", onChoose, "head-name");
-      return [at === 0 ? ": " : " · ", node, ` ${formatSigned(value)}`];
-    });
-    this.word.replaceChildren(isolated(name, "name"), ...named);
-  }
-
-  /* What is compared with, strips of the same heads: each word beneath the one that it stands for;
-     of pairs of texts as a whole beneath the other. */
-  showBeside(other, parts, most) {
+  /* What is compared with, on the same scale, and the words by which another text differs. */
+  showBeside(other, scale) {
     const { store } = this;
-    this.beside.hidden = other === null;
-    const isAligned = other !== null && store.segments === null;
-    this.row.root.classList.toggle("aligned", isAligned);
-    if (!isAligned) this.row.place(this.row.nodes);
     if (other === null) return;
-    this.other.show(store.other.text ?? store.shownText, store.unit);
-    this.other.explain(parts, most);
-    if (isAligned) this.row.place(this.columns());
-    const total = formatSigned(other.total, 2);
+    const text = store.other.text ?? store.shownText;
+    this.other.show(text, store.unit);
+    const words = other.inWords(text, store.unit);
+    this.other.explain({ ...words, scale });
     const name = isolated(store.other.run, "name");
     const step = store.other.text ? "" : ` step ${store.other.step}`;
-    const where = isAligned ? "Beneath, " : "";
-    this.otherTitle.replaceChildren(where, name, `${step}: ${total} log-odds`);
+    const { predicted } = store.other.maps.prediction(store.index.classes);
+    const total = `, ${formatSigned(other.total, 2)} log-odds`;
+    this.otherTitle.replaceChildren(name, `${step}: `, isolated(predicted), total);
+    this.changes.hidden = !store.other.text;
+    if (!this.changes.hidden) this.changes.replaceChildren(...this.changesTo(words));
   }
 
-  /* Each word of the text over the one of the other that stands for it. */
-  columns() {
-    const { row, other } = this;
-    const [own, others] = [row, other].map(({ units }) => units.map(({ word }) => word));
-    return pairsOf(own, others).map(([place, there]) => {
-      const below = other.tokens[there] ?? "";
-      const gap = { class: "gap", "aria-hidden": "true" };
-      const above = row.tokens[place] ?? element("span", gap, below.cloneNode(true));
-      return element("span", "pair-of", above, below);
-    });
-  }
-
-  /* What the query attends to; or of a key, what attends to it. */
-  showAttention() {
+  /* The words that add most more or less here than in the other text; equal words as one. */
+  changesTo(others) {
     const { store } = this;
-    const { layer, head, query, key, by, tokens } = store;
-    this.drawn = null;
-    const caption = isolated(captionOf(store, "main", layer, head));
-    this.panel.title.replaceChildren("Text ", element("span", "caption", caption));
-    const map = headMap(store, "main", layer, head);
-    if (map === null || query >= tokens.length) return;
-    const isKey = by === "key" && key !== null;
-    const row = isKey ? map.column(key) : map.row(query);
-    this.row.shade(row);
-    let verb = map.isDifference ? " differs most at" : " attends most to";
-    if (isKey) verb = " is attended to most by";
-    const token = tokens[isKey ? key : query];
-    this.rankingTitle.replaceChildren(isolated(token, "name"), verb);
-    const scale = largest(row);
-    const known = [...row.keys()].filter((index) => !Number.isNaN(row[index]));
-    const size = (index) => Math.abs(row[index]);
-    const ranked = known.sort((a, b) => size(b) - size(a) || a - b).slice(0, LISTED);
-    this.ranking.style.setProperty("--rows", String(Math.min(ROWS, tokens.length)));
-    const lines = ranked.map((index) => {
-      const line = barLine(tokens[index], size(index) / scale, formatNumber(row[index]));
-      line.title = `token ${index}`;
-      return line;
+    const own = contributionsOf(store).inWords(store.shownText, store.unit);
+    const changes = new Map(own.groups.map(({ word, value }) => [word, value]));
+    for (const { word, value } of others.groups) {
+      changes.set(word, (changes.get(word) ?? 0) - value);
+    }
+    const ranked = [...changes].filter(([, value]) => Math.abs(value) >= 0.005);
+    ranked.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    const named = ranked.slice(0, CHANGED).flatMap(([word, value], at) => {
+      return [at === 0 ? "“" : ", “", isolated(word), `” ${formatSigned(value, 2)}`];
     });
-    this.ranking.replaceChildren(...lines);
+    const rest = sumOf(ranked.slice(CHANGED).map(([, value]) => value));
+    const more = ranked.length > CHANGED ? [`, others ${formatSigned(rest, 2)}`] : [];
+    return ["From that text to this one: ", ...named, ...more];
   }
 
   showPooling() {
@@ -361,43 +265,4 @@ export class TextView {
     this.pooled.show(shownText);
     this.pooled.shade(pooling);
   }
-}
-
-/* Numbers to two digits that add up to their total as it is shown: the largest takes the rest. */
-function roundedAlike(values, total) {
-  const hundredths = values.map((value) => Math.round(100 * value));
-  const rest = Math.round(100 * total) - hundredths.reduce((sum, value) => sum + value, 0);
-  const sizes = values.map(Math.abs);
-  hundredths[sizes.indexOf(Math.max(...sizes))] += rest;
-  return hundredths.map((value) => value / 100);
-}
-
-/* What each word adds: through each of some heads, and through all others as one; or, of a head
-   that is shown alone, through that. */
-function partsOf(store, units, contributions, heads) {
-  const inWords = (values) => {
-    return units.map(({ start, end }) => sumOf(values.subarray(start, end)));
-  };
-  const ofHead = ([layer, head]) => {
-    const isKnown = contributions.has(layer, head); // a run beside may have fewer
-    const none = new Float32Array(contributions.tokens);
-    return inWords(isKnown ? contributions.ofHead(layer, head) : none);
-  };
-  if (store.only !== null) return { sums: ofHead(store.only), strips: [] };
-  const strips = heads.map((own) => [store.headName(own[0], own[1]), ofHead(own)]);
-  const isOther = ([layer, head]) => !heads.some((own) => own[0] === layer && own[1] === head);
-  const others = contributions.ranked.filter(isOther);
-  if (others.length > 0) {
-    const sums = new Float32Array(contributions.tokens);
-    for (const [layer, head] of others) {
-      contributions.ofHead(layer, head).forEach((value, token) => (sums[token] += value));
-    }
-    strips.push([`${others.length} other heads`, inWords(sums)]);
-  }
-  return { sums: inWords(contributions.words), strips };
-}
-
-/* The heads that have a strip of their own, in the order of the model. */
-function stripsOf({ ranked }) {
-  return ranked.slice(0, STRIPS).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 }

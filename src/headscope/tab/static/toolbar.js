@@ -1,18 +1,11 @@
 /* The choice of run, text, step, comparison and colours; and the page to save. */
 
-import { headsOf, rankHeads } from "./ablation.js";
-import { askMaps, askPage, outcome, page } from "./api.js";
+import { askPage, outcome, page } from "./api.js";
 import { SCALES, drawLegend } from "./colors.js";
-import { isDifference } from "./compare.js";
-import {
-  button, chooser, download, element, fillSelect, formatNumber, legible, showError,
-} from "./dom.js";
-import { isVisible } from "./store.js";
+import { isAlike, isDifference } from "./compare.js";
+import { button, chooser, download, element, fillSelect, legible, showError } from "./dom.js";
 
-const VIEWS = [
-  ["beside", "side by side"],
-  ["difference", "difference"],
-];
+const VIEWS = [["beside", "side by side"], ["difference", "difference"]];
 const STEPS = [
   ["best", "best step"],
   ["nearest", "nearest step"],
@@ -45,10 +38,11 @@ export class Toolbar {
   constructor(store) {
     Object.assign(this, { store, texts: [] });
     this.run = chooser("run", "Run", (run) => {
-      store.set({ run, step: null, stepChosen: false, follow: true, lock: null, key: null });
+      const first = { step: null, stepChosen: false, follow: true };
+      store.set({ run, ...first, pair: null, lock: null, key: null });
     });
     this.text = chooser("text", "Text", (text) => {
-      store.set({ text: Number(text), query: 0, key: null, lock: null });
+      store.set({ text: Number(text), pair: null, query: 0, key: null, lock: null });
     });
     this.other = chooser("other", "Compare with", (run) => this.chooseOther(run));
     this.otherText = chooser("other-text", "Text that is compared with", (text) => {
@@ -72,7 +66,6 @@ export class Toolbar {
     store.subscribe(["runs", "run", "index", "compare", "other"], () => this.showCompare());
     store.subscribe(["errors"], () => this.showErrors());
     this.showCompare();
-    if (page) this.namePredictions();
   }
 
   chooseOther(value) {
@@ -101,23 +94,12 @@ export class Toolbar {
     this.run.title = run ?? "";
     fillSelect(this.run, runs.map((each) => [each.run, nameOf(each)]), run);
     const words = (each, place) => {
-      const named = page ? `${place + 1}${this.predictions?.[place] ?? ""}` : each.name;
+      const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
       return [String(place), `${named}: ${legible(each.text, 40)}`];
     };
     this.texts = (index?.texts ?? []).map(words);
     fillSelect(this.text, this.texts, String(text));
     this.text.title = legible(shownText?.text ?? "", 400);
-  }
-
-  /* On a page, each text with its label and its prediction. */
-  async namePredictions() {
-    const { texts, classes } = page.index;
-    const maps = await Promise.all(texts.map((_, place) => askMaps("", null, place)));
-    this.predictions = texts.map(({ label }, place) => {
-      const { predicted } = maps[place].prediction(classes);
-      return ` ${label ?? "–"} → ${predicted ?? "–"}`;
-    });
-    this.showRuns();
   }
 
   showCompare() {
@@ -133,7 +115,7 @@ export class Toolbar {
     fillSelect(this.other, options, isText ? "text" : chosen);
     this.otherText.hidden = !isText;
     this.otherStep.hidden = compare === null || isText;
-    this.view.hidden = compare === null;
+    this.view.hidden = compare === null || !isAlike(this.store);
     if (compare === null) return;
     if (isText) fillSelect(this.otherText, this.texts, String(compare.text));
     const there = compare.run === run ? steps : (other?.index.steps ?? []);
@@ -152,67 +134,51 @@ export class Toolbar {
   }
 }
 
-const ORDERS = [
-  ["importance", "by importance"],
-  ["place", "by place"],
-];
-
-/* How the small maps are ordered, and the colours of all maps. */
+/* The colours of all maps. */
 export class MapControls {
   constructor(store) {
     this.store = store;
-    this.order = chooser("order", "Order of maps", (order) => store.set({ order }), ORDERS);
     this.scale = chooser("scale", "Colours", (scale) => store.set({ scale }), SCALES);
     this.legend = element("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
     this.low = element("span", "end");
     this.high = element("span", "end");
     const legend = element("span", "scale", this.low, this.legend, this.high);
-    this.nodes = [this.order, labelled("Colours", this.scale), legend];
-    const shown = ["scale", "theme", "compare", "other", "tops", "order", "numbers", "bestNumbers"];
-    store.subscribe(shown, () => this.show());
+    this.nodes = [labelled("Colours", this.scale), legend];
+    store.subscribe(["scale", "theme", "compare", "other"], () => this.show());
     this.show();
   }
 
   show() {
-    const { scale, theme, order, tops } = this.store;
+    const { scale, theme } = this.store;
     const isSigned = isDifference(this.store);
     drawLegend(this.legend, isSigned, theme);
-    this.order.value = order;
-    this.order.hidden = rankHeads(headsOf(this.store)) === null;
     this.scale.value = scale;
     this.scale.parentNode.hidden = isSigned;
     this.low.textContent = isSigned ? "−1" : "0";
-    const ends = [Math.min(...tops), Math.max(...tops)].map(formatNumber);
-    const largest = ends[0] === ends[1] ? ends[0] : `largest of each, ${ends.join(" to ")}`;
-    this.high.textContent = scale === "fixed" || tops.length === 0 ? "1" : largest;
+    this.high.textContent = scale === "fixed" ? "1" : "largest of each map";
     if (isSigned) this.high.textContent = "+1";
   }
 }
 
-const FRAME = 100; // milliseconds between two steps that are played
-
 /* One slider for the step, over maps and numbers at once. */
 export class StepSlider {
   constructor(store) {
-    Object.assign(this, { store, timer: null });
+    this.store = store;
     const icon = (name, label, onclick) => {
       const node = button("", label, onclick, `plain ${name}`);
       node.setAttribute("aria-label", label);
       return node;
     };
-    this.play = icon("play", "Play the steps (p)", () => this.toggle());
     const back = icon("back", "One step back (,)", () => this.move(-1));
     const forward = icon("on", "One step forward (.)", () => this.move(1));
     const oninput = () => this.choose(Number(this.range.value));
     this.range = element("input", { type: "range", min: "0", "aria-label": "Step", oninput });
     this.now = element("output", "now");
     this.kept = element("span", "kept");
-    const nodes = [this.play, back, forward, this.range, this.now, this.kept];
+    const nodes = [back, forward, this.range, this.now, this.kept];
     this.root = element("div", "line steps", ...nodes);
     store.subscribe(["index", "step", "runs", "shown"], () => this.show());
-    store.subscribe(["playing"], () => this.showPlaying());
     this.show();
-    this.showPlaying();
   }
 
   choose(place) {
@@ -223,30 +189,6 @@ export class StepSlider {
 
   move(by) {
     this.choose(this.store.place + by);
-  }
-
-  toggle() {
-    const { store } = this;
-    if (!store.playing && store.place >= store.steps.length - 1) this.choose(0);
-    store.set({ playing: !store.playing && store.steps.length > 1 });
-    if (store.playing) this.tick(performance.now());
-  }
-
-  /* The next step, once the one before has been drawn and its time is over. */
-  tick(due) {
-    clearTimeout(this.timer);
-    const { store } = this;
-    if (!store.playing) return;
-    const { place, steps } = store;
-    const isDrawn = store.shown === steps[place]?.step || store.errors.maps;
-    const isDue = isDrawn && performance.now() >= due;
-    if (!isVisible() || (isDue && place >= steps.length - 1)) {
-      store.set({ playing: false });
-      return;
-    }
-    if (isDue) this.choose(place + 1);
-    const next = isDue ? performance.now() + FRAME : due;
-    this.timer = setTimeout(() => this.tick(next), 8);
   }
 
   show() {
@@ -263,12 +205,6 @@ export class StepSlider {
     const isThinned = steps.length < recorded;
     const all = `${place + 1} of ${steps.length} recorded steps`;
     this.kept.textContent = isThinned ? `${steps.length} of ${recorded} recorded steps kept` : all;
-  }
-
-  showPlaying() {
-    const { playing } = this.store;
-    this.play.textContent = playing ? "❚❚" : "▶";
-    this.play.setAttribute("aria-pressed", String(playing));
   }
 }
 

@@ -16,6 +16,11 @@ export function languageOf(text) {
   return LANGUAGES.find(([script]) => script.test(text))?.[1] ?? "";
 }
 
+function segmentsOf(text) {
+  const segmenter = new Intl.Segmenter(languageOf(text) || undefined, { granularity: "word" });
+  return segmenter.segment(text);
+}
+
 /* [start, end] of each token in the text, null for one that is not found there. */
 function placesOf({ text, tokens, special }) {
   const lower = text.toLowerCase();
@@ -37,9 +42,21 @@ function placesOf({ text, tokens, special }) {
 
 const known = new WeakMap(); // text -> its units by kind
 
+/* How many words of a text were not read: [not read, all]; null where all were, or where it cannot
+   be told from the tokens. */
+export function unreadOf(shownText) {
+  const places = placesOf(shownText);
+  const resting = new Set(shownText.special ?? []);
+  const last = places.findLastIndex((_, token) => !resting.has(token));
+  if (last < 0 || places[last] === null) return null;
+  const words = [...segmentsOf(shownText.text)].filter(({ isWordLike }) => isWordLike);
+  const unread = words.filter(({ index }) => index >= places[last][1]).length;
+  return unread > 0 ? [unread, words.length] : null;
+}
+
 /* The units that a text is shown in: its words or its tokens. Words are those of Unicode and of the
-   browser's dictionaries. Each is {start, end, word, isGlued}: its tokens, and whether it follows
-   the one before without a space. */
+   browser's dictionaries. Each is {start, end, from, to, word, isGlued}: its tokens, its place in
+   the text (null where it has none), and whether it follows the one before without a space. */
 export function unitsOf(shownText, unit) {
   if (!known.has(shownText)) known.set(shownText, {});
   return (known.get(shownText)[unit] ??= splitText(shownText, unit));
@@ -49,8 +66,7 @@ function splitText(shownText, unit) {
   const { text, segments } = shownText;
   const places = placesOf(shownText);
   const starts = [];
-  const segmenter = new Intl.Segmenter(languageOf(text) || undefined, { granularity: "word" });
-  for (const { index } of segmenter.segment(text)) starts.push(index);
+  for (const { index } of segmentsOf(text)) starts.push(index);
   const segmentAt = (character) => {
     let low = 0;
     let high = starts.length;
@@ -67,13 +83,14 @@ function splitText(shownText, unit) {
     const isNear = place !== null && before !== null && segments?.[token] === segments?.[token - 1];
     const isOne = isNear && segmentAt(place[0]) === segmentAt(before[1] - 1);
     const isGlued = isNear && place[0] <= before[1];
-    if (unit === "word" && isOne && isGlued) units.at(-1).end = token + 1;
+    if (unit === "word" && isOne) units.at(-1).end = token + 1;
     else units.push({ start: token, end: token + 1, isGlued });
   });
   for (const each of units) {
     const own = places.slice(each.start, each.end);
     const isWhole = each.end - each.start > 1;
-    each.word = isWhole ? text.slice(own[0][0], own.at(-1)[1]) : shownText.tokens[each.start];
+    [each.from, each.to] = own[0] === null ? [null, null] : [own[0][0], own.at(-1)[1]];
+    each.word = isWhole ? text.slice(each.from, each.to) : shownText.tokens[each.start];
   }
   return units;
 }
