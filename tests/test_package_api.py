@@ -184,14 +184,6 @@ def test_what_is_not_a_list_of_texts_is_refused(
         headscope.load(folder).predict(texts)  # type: ignore[arg-type]
 
 
-def test_a_run_that_tokens_pass_the_heads_by_cannot_be_explained(tmp_path: Path) -> None:
-    run = headscope.load(
-        save_run(tmp_path, DataConfig(max_length=12), ModelConfig(16, 2, 1, 32, pooling="mean"))
-    )
-    with pytest.raises(ValueError, match=r"read-out is \[CLS\]: model.pooling=first"):
-        run.explain(TEXTS[0])
-
-
 class Foreign(LightningModule):
     """A module of somebody else's: an attention layer, a linear one, dropout that must be off while recording."""
 
