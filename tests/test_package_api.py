@@ -309,7 +309,7 @@ def test_the_code_of_the_page_does_what_it_says(
         exec(compile(code, "python.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "encoder.blocks.0.attention (2, 6, 6)" in printed
-    assert "the log-odds" in printed
+    assert "log-odds" in printed
     index = read_index(tmp_path / "outputs/mine/heads")
     assert ([step.step for step in index.steps], index.layers) == (
         [0, 10, 20],

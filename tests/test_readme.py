@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("page", "lines"), [("README.md", 80), ("README.ja.md", 120)])
+@pytest.mark.parametrize(("page", "lines"), [("README.md", 90), ("README.ja.md", 120)])
 def test_the_page_is_short_and_names_every_command(page: str, lines: int) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= lines

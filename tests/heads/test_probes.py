@@ -42,7 +42,7 @@ def test_value_norms_are_the_lengths_of_what_the_keys_add(options: dict[str, Any
     for name, module in model.named_modules():
         if name.endswith("attention"):
             module.register_forward_pre_hook(
-                lambda _, args, name=name: inputs.update({name: args[0]})
+                lambda _, args, name=name: inputs.update({name: args[0]} | inputs)
             )
     output = run_probe(model, PROBE, LABELS)
     for number, name in enumerate(output.layers):

@@ -43,7 +43,7 @@ def test_maps_and_probabilities_are_the_models_own_and_it_stays_as_it_was() -> N
     assert shown.without_layers is not None
     assert (shown.without_heads.shape, shown.without_layers.shape) == ((3, 3, 2), (3, 2))
     assert shown.explanation is not None
-    assert shown.explanation.contributions.shape == (3, 3, len(shown.tokens), 2)
+    assert shown.explanation.heads.shape == (3, 3, len(shown.tokens))
     assert [len(roles) for roles in shown.roles] == [3] * 3
     np.testing.assert_allclose(
         list(shown.probabilities.values()), own.logits[0].softmax(0), atol=1e-6
@@ -199,10 +199,10 @@ def test_any_module_is_shown_with_its_tokens(tmp_path: Path) -> None:
     found = shown.explanation
     assert found is not None
     assert found.against is not None
-    assert found.error is not None
     odds = np.log(shown.probabilities[found.label] / shown.probabilities[found.against])
-    assert found.log_odds == pytest.approx(odds, abs=found.error + 1e-5)
-    assert found.contributions.shape == (2, 3, 4, len(found.classes))
+    assert found.log_odds == pytest.approx(odds, abs=1e-5)
+    assert abs(found.miss) < 1e-5
+    assert found.heads.shape == (2, 3, 4)
     page = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "knows" in page
     assert repr(shown) == f"HeadView(4 tokens, 6 heads, prediction {shown.prediction!r})"
@@ -252,6 +252,8 @@ def test_of_a_model_whose_heads_cannot_be_changed_the_maps_are_shown() -> None:
     _, tokenizer = classifier()
     shown = headscope.show(model, tokenizer, TEXT)
     assert [weights.shape for weights in shown.maps.values()] == [(3, 7, 7)] * 2
-    assert (shown.explanation, shown.without_heads) == (None, None)
+    assert shown.without_heads is None
+    assert shown.explanation is not None
+    assert abs(shown.explanation.miss) < 1e-5
     with pytest.raises(ValueError, match=r"heads of DebertaV2\w+ cannot be ablated"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0, 1])

@@ -479,6 +479,7 @@ def test_nothing_is_unpickled(ask: Ask, logdir: Path) -> None:
     trap = pickle.dumps(np.array([Trap()], dtype=object))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("text_0/contributions/past.npy", npy("(1,)", "'|O'", trap))
+        archive.writestr("sets/accuracy.npy", npy("(1,)", "[('a', '|O')]", trap))
     for route, query in (("maps", {"text": 0}), ("numbers", {})):
         answer = ask(route, run="mine", step=10, **query)
         refused(answer, 404, "'mine'", path.name, "allow_pickle=False")
