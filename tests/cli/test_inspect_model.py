@@ -128,7 +128,7 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
         "output=a.html",
     )
     assert "7 tokens; prediction: blame 0." in said
-    assert re.search("heads matter|heads (is|are) |the same class, so no head can", said)
+    assert re.search("heads (help|alone|matter)|the same class", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     index = read_index(tmp_path / "a/heads")
     assert (index.kept, index.texts[0].text, index.classes) == (0, "the film was not bad", names)

@@ -128,7 +128,7 @@ def test_inspect_without_a_text_measures_every_head(
     assert found["texts"] == 40
     head = found["heads"]["layer 0"][3]
     assert {"entropy_share", "separator", "loss_zeroed", "accuracy_zeroed"} <= set(head)
-    assert len(found["sets"]["heads"]) == 4
+    assert len(found["sets"]["heads"]) == 8  # 2 layers of 4
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
     assert last["studied"] == 40
     assert last["numbers/loss_zeroed/mean"][0, 3] == pytest.approx(head["loss_zeroed"][0])
