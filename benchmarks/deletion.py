@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from headscope.cli.evaluate import data_of
 from headscope.data.batching import Batch, TextBatches
-from headscope.heads.capture import eval_mode, repeat_batch
+from headscope.heads.capture import eval_mode
 from headscope.heads.contributions import decompose, likeliest_log_odds
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
@@ -91,6 +91,17 @@ def _falls(
             fall = whole - torch.stack(others).mean(dim=0)
             parts.append(fall[choosable.sum(dim=-1) >= 2].cpu())
     return torch.cat(parts)
+
+
+def repeat_batch(batch: Batch, times: int) -> Batch:
+    """Repeat what the model is called with, all texts one time after another."""
+    segments = batch.segment_ids
+    evidence = batch.evidence
+    return batch._replace(
+        token_ids=batch.token_ids.repeat(times, 1),
+        segment_ids=None if segments is None else segments.repeat(times, 1),
+        evidence=None if evidence is None else evidence.repeated(times, batch.token_ids.shape[1]),
+    )
 
 
 def _highest(scores: Float[Tensor, "B T"], choosable: Bool[Tensor, "B T"]) -> Bool[Tensor, "S B T"]:

@@ -178,7 +178,6 @@ class TransformersLayer(NamedTuple):
     """The heads of an attention layer of a transformers model."""
 
     num_heads: int
-    head_dim: int
 
 
 HeadedLayer = HeadedAttention | nn.MultiheadAttention | TransformersLayer
@@ -208,7 +207,7 @@ def _find_layers(model: Any) -> dict[str, TransformersLayer]:
 
     def note(name: str, call: AttentionCall) -> None:
         if call.values is not None:
-            layers[name] = TransformersLayer(call.shape[1], call.values.shape[-1])
+            layers[name] = TransformersLayer(call.shape[1])
 
     inputs = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
     if "use_cache" in inspect.signature(model.base_model.forward).parameters:
@@ -329,17 +328,6 @@ def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
     logits: Tensor = model(*moved(batch, device_of(model)).inputs)
     return logits
-
-
-def repeat_batch(batch: Batch, times: int) -> Batch:
-    """Repeat what the model is called with, all texts one time after another."""
-    segments = batch.segment_ids
-    evidence = batch.evidence
-    return batch._replace(
-        token_ids=batch.token_ids.repeat(times, 1),
-        segment_ids=None if segments is None else segments.repeat(times, 1),
-        evidence=None if evidence is None else evidence.repeated(times, batch.token_ids.shape[1]),
-    )
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -225,13 +225,8 @@ def _layer_norm(
 ) -> Tensor:
     dims = tuple(range(-len(normalized_shape), 0))
     centered = input - input.mean(dim=dims, keepdim=True)
-    variance = centered.detach().square().mean(dim=dims, keepdim=True)
-    normed = centered * (variance + eps).rsqrt()
-    if weight is not None:
-        normed = normed * weight
-    if bias is not None and depends(input):
-        return normed + mode.constant(bias, normed)  # type: ignore[no-any-return]
-    return normed if bias is None else normed + bias
+    normed = _scaled(centered, dims, weight, eps)
+    return normed if bias is None else _sum(mode, torch.add, normed, bias)
 
 
 def _rms_norm(
@@ -243,9 +238,14 @@ def _rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     dims = tuple(range(-len(normalized_shape), 0))
-    eps = torch.finfo(input.dtype).eps if eps is None else eps
-    normed = input * (input.detach().square().mean(dim=dims, keepdim=True) + eps).rsqrt()
-    return normed if weight is None else normed * weight
+    return _scaled(input, dims, weight, torch.finfo(input.dtype).eps if eps is None else eps)
+
+
+def _scaled(vectors: Tensor, dims: tuple[int, ...], weight: Tensor | None, eps: float) -> Tensor:
+    """Return gamma x / sigma, with sigma^2 = mean(x^2) + eps held fixed."""
+    variance = vectors.detach().square().mean(dim=dims, keepdim=True)
+    scaled = vectors * (variance + eps).rsqrt()
+    return scaled if weight is None else scaled * weight
 
 
 def _linear(

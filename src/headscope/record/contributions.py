@@ -163,7 +163,7 @@ class Explanation:
         return {f"contributions/{name}": array for name, array in arrays.items()}
 
 
-def signed(value: float, digits: int | None = None) -> str:
+def signed(value: float, digits: int = 2) -> str:
     """Return a number with its sign, to two digits: +3.14, -0.25; 0.00."""
-    text = f"{value:+.{2 if digits is None else digits}f}"
+    text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
