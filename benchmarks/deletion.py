@@ -1,24 +1,37 @@
 """Which tokens a prediction rests on: what hiding those that each method names does to it.
 
-    python benchmarks/deletion.py outputs/first             # a run; about 2 minutes on one core
-    python benchmarks/deletion.py outputs/first --texts 300
+    python benchmarks/deletion.py outputs/first             # a run; 2 to 5 minutes on one core
+    python benchmarks/deletion.py outputs/first --texts 100
 
-Prints a table of comprehensiveness and sufficiency (DeYoung et al. 2020, ERASER), means over the
-shares 1, 5, 10, 20 and 50 % of a text's tokens and over test texts, with standard errors. Gradient
-x input and integrated gradients (Sundararajan et al. 2017, 20 midpoints from zero) are of the
-log-odds of the prediction against the runner-up, over all that the network reads of a token: its
-embedding, and its n-grams.
+Prints a table: comprehensiveness and sufficiency (DeYoung et al. 2020, ERASER), means over the
+shares 1, 5, 10, 20 and 50 % of a text's tokens and over test texts, with standard errors; seconds
+of the processor for all texts; and how the scores of a text's tokens correlate with what leaving
+out one token at a time does, the mean over texts.
+
+All methods are of the log-odds of the prediction against the runner-up:
+
+    gates fixed            the contributions that headscope shows (CP-LRP, Ali et al. 2022)
+    halved products        the same, but half of each product of attention is its weights'
+                           (AttnLRP, Achtibat et al. 2024, equation 14, by their own way: gradients
+                           divided by 4 at queries and keys, by 2 at values)
+    integrated gradients   Sundararajan et al. 2017, captum's, 20 midpoints from zero, over all that
+                           the network reads of a token: its embedding, and its n-grams
+    gradient x input       captum's, of the same vectors
+    attention rollout      Abnar and Zuidema 2020
+    leaving one out        one token hidden at a time
 
 Tokens are hidden by the key padding mask, not deleted as in the paper: the others keep their
 places. Special tokens are neither ranked nor hidden. Shape letters: B texts, N texts in all, T
-positions, S shares.
+positions, S shares, C classes, D width.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,11 +39,14 @@ from torch import Tensor, nn
 
 from headscope.cli.evaluate import data_of
 from headscope.data.batching import Batch, TextBatches
-from headscope.heads.capture import eval_mode
+from headscope.heads.capture import HEADED, capture, eval_mode, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds
+from headscope.heads.fixed_gates import RULES, FixedGates
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.pretrained import PretrainedClassifier
 from headscope.run import load_run
+from side_by_side import table
 
 STEPS = 20
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the bins of ERASER, section 4
@@ -75,11 +91,8 @@ def _falls(
     parts = []
     with eval_mode(model), torch.no_grad():
         for batch, of_tokens in zip(batches, scores, strict=True):
-            padding = batch.key_padding_mask
-            if padding is None:
-                padding = torch.zeros_like(batch.token_ids).bool()
-            is_special = torch.isin(batch.token_ids, batch.token_ids.new_tensor(special_ids))
-            choosable = ~padding & ~is_special  # [B, T]: may be hidden
+            padding = padding_of(batch)
+            choosable = choosable_of(batch, special_ids)
             chosen = _highest(of_tokens, choosable)  # [S, B, T]
             hidden = (choosable & ~chosen if keeps else chosen) | padding
             variants = torch.cat([padding[None], hidden])  # [1 + S, B, T]
@@ -91,6 +104,18 @@ def _falls(
             fall = whole - torch.stack(others).mean(dim=0)
             parts.append(fall[choosable.sum(dim=-1) >= 2].cpu())
     return torch.cat(parts)
+
+
+def padding_of(batch: Batch) -> Bool[Tensor, "B T"]:
+    """Return the key padding mask, also where there is no padding."""
+    mask = batch.key_padding_mask
+    return torch.zeros_like(batch.token_ids).bool() if mask is None else mask
+
+
+def choosable_of(batch: Batch, special_ids: Sequence[int]) -> Bool[Tensor, "B T"]:
+    """Return which tokens may be hidden."""
+    is_special = torch.isin(batch.token_ids, batch.token_ids.new_tensor(special_ids))
+    return ~padding_of(batch) & ~is_special
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
@@ -124,41 +149,125 @@ def contributed(model: nn.Module, batch: Batch, objective: Objective) -> Float[T
     return parts.words[..., 0].float()
 
 
-@contextmanager
-def scaled_inputs(model: nn.Module, factor: float) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Scale what the network reads of each token; note (whole, leaf) of each kind."""
-    read: list[tuple[Tensor, Tensor]] = []
-
-    def scale(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        leaf = (factor * output.detach()).requires_grad_()
-        read.append((output.detach(), leaf))
-        return leaf
-
-    modules: list[Any] = [cast(Any, model).embedding.token, getattr(model, "evidence", None)]
-    hooks = [module.register_forward_hook(scale) for module in modules if module is not None]
-    try:
-        yield read
-    finally:
-        for hook in hooks:
-            hook.remove()
+def halved(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
+    """Return the tokens' relevance by AttnLRP: gradients pass through softmax, products halved."""
+    gates = FixedGates(*batch.token_ids.shape)
+    with patch.dict(RULES, scaled_dot_product_attention=_halved), eval_mode(model):
+        with gates:
+            logits = model(*batch.inputs)
+        log_odds = likeliest_log_odds(logits.double(), objective).sum()
+    gradients = torch.autograd.grad(log_odds, gates.words)
+    parts = zip(gates.words, gradients, strict=True)
+    return torch.stack([(leaf * gradient).flatten(2).sum(dim=-1) for leaf, gradient in parts]).sum(
+        dim=0
+    )
 
 
-def along_path(steps: int, model: nn.Module, batch: Batch, objective: Objective) -> Tensor:
-    """Return input x gradient, averaged over `steps` midpoints; with 1 at the input itself."""
+def _halved(
+    mode: FixedGates,
+    func: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *rest: Any,
+    **options: Any,
+) -> Any:
+    """softmax(Q K^T) V: half of its relevance is V's, and of the other half half is Q's."""
+    parts = _divided(query, 4), _divided(key, 4), _divided(value, 2)
+    return func(*parts, *rest, **options)
+
+
+def _divided(tensor: Tensor, divisor: int) -> Tensor:
+    """Return the same tensor, whose gradient is divided."""
+    share = tensor / divisor
+    return share + (tensor - share).detach()
+
+
+def direction(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B C"]:
+    """Return what times the logits is the log-odds of the likeliest class of the whole text."""
     with torch.no_grad():
-        likeliest = model(*batch.inputs).double()  # [B, C]
-    ranked = torch.zeros_like(likeliest, requires_grad=True)
-    with torch.enable_grad():
-        log_odds = likeliest_log_odds(likeliest + ranked, objective).sum()
-    (direction,) = torch.autograd.grad(log_odds, ranked)
-    factors = [(step + 0.5) / steps for step in range(steps)] if steps > 1 else [1.0]
-    scores = torch.zeros(batch.token_ids.shape)
-    for factor in factors:
-        with torch.enable_grad(), scaled_inputs(model, factor) as read:
-            log_odds = (model(*batch.inputs).double() * direction).sum()
-        gradients = torch.autograd.grad(log_odds, [leaf for _, leaf in read])
-        for (whole, _), gradient in zip(read, gradients, strict=True):
-            scores += (whole * gradient).sum(dim=-1) / len(factors)
+        logits = model(*batch.inputs).double()
+    logits.requires_grad_()
+    gradient: Tensor
+    (gradient,) = torch.autograd.grad(likeliest_log_odds(logits, objective).sum(), logits)
+    return gradient
+
+
+def read_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that give the network all it reads of a token."""
+    if isinstance(model, PretrainedClassifier):
+        encoder: Any = model.model
+        return [encoder.get_input_embeddings()]
+    own: Any = model
+    return [own.embedding.token, *([] if own.evidence is None else [own.evidence])]
+
+
+@contextmanager
+def outputs_by(modules: Sequence[nn.Module], hook: Callable[..., Tensor]) -> Iterator[None]:
+    """Replace what modules return by what `hook(number, module, inputs, output)` does."""
+    with ExitStack() as stack:
+        for number, module in enumerate(modules):
+            stack.callback(module.register_forward_hook(partial(hook, number)).remove)
+        yield
+
+
+def by_captum(method: str, model: nn.Module, batch: Batch, objective: Objective) -> Tensor:
+    """Return the scores of captum's InputXGradient or IntegratedGradients."""
+    try:
+        import captum.attr
+    except ImportError:
+        raise SystemExit(
+            "error: captum is not installed: pip install -c constraints.txt -e .[benchmark]"
+        ) from None
+    modules = read_modules(model)
+    toward = direction(model, batch, objective)
+    read = [torch.empty(0)] * len(modules)
+
+    def keep(number: int, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        read[number] = output.detach().requires_grad_()
+        return output
+
+    with torch.no_grad(), outputs_by(modules, keep):
+        model(*batch.inputs)
+
+    def log_odds(*vectors: Float[Tensor, "B T D"]) -> Float[Tensor, " B"]:
+        with outputs_by(modules, lambda number, *_: vectors[number]):
+            return (model(*batch.inputs).double() * toward).sum(dim=-1)  # type: ignore[no-any-return]
+
+    options: dict[str, Any] = {}
+    if method == "IntegratedGradients":
+        options = {
+            "n_steps": STEPS,
+            "method": "riemann_middle",
+            "internal_batch_size": len(batch.token_ids),  # a point at a time
+        }
+    found = getattr(captum.attr, method)(log_odds).attribute(tuple(read), **options)
+    return torch.stack([part.detach().sum(dim=-1) for part in found]).sum(dim=0)
+
+
+def rolled_out(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
+    """Return the product of (A + I) / 2 over layers, A the mean over heads, where it is read."""
+    with torch.no_grad(), capture(model, kind=HEADED) as maps:
+        model(*batch.inputs)
+    rollout = torch.eye(batch.token_ids.shape[1])
+    for weights in maps.values():  # [B, H, T, T]
+        rollout = (weights.mean(dim=1) + torch.eye(weights.shape[-1])) / 2 @ rollout
+    position = readout_position(model)
+    return rollout.mean(dim=1) if position is None else rollout[:, position]
+
+
+def left_out(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
+    """Return how much of the log-odds is lost without each token."""
+    toward = direction(model, batch, objective)
+    padding = padding_of(batch)
+    scores = torch.zeros(padding.shape)
+    with torch.no_grad():
+        whole = (model(*batch.inputs).double() * toward).sum(dim=-1)
+        for position in range(padding.shape[1]):
+            hidden = padding.clone()
+            hidden[:, position] = True
+            logits = model(*batch._replace(key_padding_mask=hidden).inputs).double()
+            scores[:, position] = whole - (logits * toward).sum(dim=-1)
     return scores
 
 
@@ -167,10 +276,38 @@ def by_chance(model: nn.Module, batch: Batch, objective: Objective) -> Tensor:
     return torch.rand(batch.token_ids.shape)
 
 
+METHODS: dict[str, Method] = {
+    "leaving one out": left_out,
+    "gates fixed": contributed,
+    "halved products": halved,
+    "integrated gradients": partial(by_captum, "IntegratedGradients"),
+    "gradient x input": partial(by_captum, "InputXGradient"),
+    "attention rollout": rolled_out,
+    "chance": by_chance,
+}
+
+
+def correlations(
+    batches: Sequence[Batch],
+    scores: Sequence[Float[Tensor, "B T"]],
+    others: Sequence[Float[Tensor, "B T"]],
+    special_ids: Sequence[int],
+) -> Float[Tensor, "N 2"]:
+    """Return Spearman's and Pearson's correlation over each text's tokens, of three or more."""
+    found = []
+    for batch, of_tokens, other in zip(batches, scores, others, strict=True):
+        for text, is_chosen in enumerate(choosable_of(batch, special_ids)):
+            pair = torch.stack([of_tokens[text, is_chosen], other[text, is_chosen]]).double()
+            if pair.shape[1] >= 3:
+                ranks = pair.argsort(dim=-1).argsort(dim=-1).double()
+                found.append(torch.stack([ranks.corrcoef()[0, 1], pair.corrcoef()[0, 1]]))
+    return torch.stack(found)
+
+
 def main() -> None:
     """Measure the methods on test texts, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="a run folder that is read out at [CLS]")
+    parser.add_argument("run", help="a run folder")
     parser.add_argument("--texts", type=int, default=300)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -180,21 +317,24 @@ def main() -> None:
     texts = TextBatches(data.encoded["test"], data.labels("test"))
     (batches,) = draw_samples(texts, options.texts, 2048, 0)
     special = special_tokens(run.tokenizer).fixed
-    methods: dict[str, tuple[Method, int]] = {  # and how often each is drawn
-        "contributions": (contributed, 1),
-        "gradient x input": (partial(along_path, 1), 1),
-        "integrated gradients": (partial(along_path, STEPS), 1),
-        "chance": (by_chance, NUM_RANDOM),
-    }
-    print("| tokens by | comprehensiveness (high) | sufficiency (low) |\n|---|---|---|")
-    for name, (method, times) in methods.items():
+    removed: list[Tensor] = []
+    rows = []
+    for name, method in METHODS.items():
+        times = NUM_RANDOM if method is by_chance else 1
+        start = time.process_time()
         drawn = [[method(run.model, each, run.objective) for each in batches] for _ in range(times)]
+        seconds = time.process_time() - start
+        removed = removed or drawn[0]
         figures = []
         for measure in (comprehensiveness, sufficiency):
             found = [measure(run.model, batches, each, special, run.objective) for each in drawn]
             falls = torch.stack(found).mean(dim=0)
             figures.append(f"{falls.mean():.3f} ± {falls.std() / len(falls) ** 0.5:.3f}")
-        print(f"| {name} | {' | '.join(figures)} |")
+        agreed = torch.stack([correlations(batches, each, removed, special) for each in drawn])
+        spearman, pearson = agreed.nanmean(dim=(0, 1)).tolist()
+        rows.append([name, *figures, f"{spearman:.2f} / {pearson:.2f}", f"{seconds / times:.1f}"])
+    columns = ["tokens by", "comprehensiveness (high)", "sufficiency (low)"]
+    print(table([*columns, "Spearman / Pearson with leaving one out", "CPU seconds"], rows))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from deletion import comprehensiveness, sufficiency
+from deletion import comprehensiveness, correlations, left_out, sufficiency
 
 CLASS, SEPARATOR, DECIDES = 2, 3, 7
 SPECIAL = (CLASS, SEPARATOR)
@@ -56,3 +56,13 @@ def test_special_tokens_are_neither_ranked_nor_hidden_and_short_texts_are_left_o
     for measure in (comprehensiveness, sufficiency):
         found = measure(Bag(), [texts], [scores], (*SPECIAL, DECIDES))
         assert found.tolist() == pytest.approx([0], abs=1e-9)
+
+
+def test_leaving_a_token_out_names_the_one_that_decides_and_correlates_with_itself() -> None:
+    texts = batch([TEXT, TEXT[:1] + TEXT[2:]])
+    scores = left_out(Bag(), texts, ONE_CLASS)
+    assert (scores != 0).tolist() == (texts.token_ids == DECIDES).tolist()
+    ranked = scores + torch.arange(len(TEXT))
+    for sign in (1, -1):
+        found = correlations([texts], [sign * ranked], [ranked], SPECIAL)
+        torch.testing.assert_close(found, torch.full((2, 2), float(sign)).double())
