@@ -11,7 +11,7 @@ from heads_server import Step, maps_of, write_run
 from headscope.record.schema import Text
 
 BEST = "#p.heads.step=200"
-FIRST = ["head", "verdict", "loss_zeroed", "accuracy_zeroed", "nats", "role"]
+FIRST = ["head", "verdict", "loss_zeroed", "accuracy_zeroed", "contribution", "role"]
 PATTERN = ["entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"]
 
 
@@ -22,7 +22,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorder = answered_run(logdir / "mine", layers=12, heads=12)
     random = np.random.default_rng(1)
     shape = (12, 12)
-    names = [*PATTERN, "accuracy_zeroed", "nats"]
+    names = [*PATTERN, "accuracy_zeroed", "contribution"]
     numbers = {f"numbers/{name}/mean": random.uniform(size=shape) for name in names}
     numbers |= {f"numbers/{name}/error": np.full(shape, 0.01) for name in names}
     assert recorder.amend(200, numbers)

@@ -9,7 +9,7 @@ const FIRST = {
   verdict: ["effect", "whether ablating the head changes the loss, by 95 % intervals"],
   loss_zeroed: ["loss change", "of the loss when the head's output is set to zero, in nats"],
   accuracy_zeroed: ["accuracy change", "of the accuracy when the head's output is set to zero"],
-  nats: ["contribution", "to the predicted class, in nats (direct logit attribution)"],
+  contribution: ["contribution", "what passes through it to the log-odds of the predicted class"],
   role: ["role", "what the head does, by rules over its numbers; the rule's score is in the title"],
 };
 const MORE = {
