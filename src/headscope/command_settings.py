@@ -237,6 +237,11 @@ class InspectConfig(Settings):
         description="instead of a run: a sequence classifier of transformers, a directory or Hub "
         "id (safetensors alone)",
     )
+    classes: list[str] | None = Field(
+        default=None,
+        description="with model: names of its classes, in the order of its logits; null: its own, "
+        "or those of data, in their order, where it has LABEL_0, LABEL_1 and so on",
+    )
     text: str | None = Field(
         default=None,
         description="the text; null: measure every head over a sample of labelled texts",
@@ -275,12 +280,16 @@ class InspectConfig(Settings):
             yield "model", f"null with run={self.run}", "give one of the two"
         elif self.run is not None and self.data is not None:
             yield "data", "null with run=...", "data is for model=..."
+        elif self.run is not None and self.classes is not None:
+            yield "classes", "null with run=...", "a run knows its classes"
         elif self.model is not None and self.text is None and self.data is None:
             yield "text", "a text", "or give labelled texts to rank the heads: data.path=..."
         for key in ("text", "text_pair"):
             text = getattr(self, key)
             if text is not None and not text.strip():
                 yield key, "a text that is not empty"
+        if self.classes is not None and len({*self.classes}) < len(self.classes):
+            yield "classes", "a name of its own for each class"
         if self.output is not None and Path(self.output).suffix != ".html":
             yield "output", "a name that ends in .html"
 

@@ -21,11 +21,13 @@ from headscope.abstaining import unknown_share
 from headscope.config import TrainConfig
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, listed
-from headscope.heads.capture import capture, device_of, is_observed
+from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Objective
+from headscope.model.running import lock_of
 from headscope.prediction import probabilities
 from headscope.record.contributions import Explanation
 from headscope.record.schema import label_text
@@ -64,7 +66,8 @@ class Prediction:
 class Run:
     """A finished run, ready to be used.
 
-    The model reads more than token ids; `predict` and `explain` give it all of its inputs.
+    The model reads more than token ids; `predict` and `explain` give it all of its inputs. Several
+    threads may use a run: one of them computes at a time.
 
     Attributes:
         folder: where it was loaded from.
@@ -134,23 +137,24 @@ class Run:
             ValueError: for a text where a pair is expected, or a pair where a text is; or within
                 `headscope.capture` of the model, whose maps would be those of the last batch.
         """
-        if is_observed(self.model):
-            raise ValueError(
-                "predict: expected no capture of run.model around it: texts run in batches by "
-                "length, so a map would belong to another text; call run.maps(texts)"
-            )
         parts = self._parts(texts)
         if not parts:
             return []
         encoded = encode_texts(self.tokenizer, parts, self.evidence)
-        shares = probabilities(
-            self.model,
-            encoded,
-            tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
-            self.device,
-            objective=self.objective,
-            temperature=self.temperature,
-        )
+        with lock_of(self.model):
+            if is_observed(self.model):
+                raise ValueError(
+                    "predict: expected no capture of run.model around it: texts run in batches by "
+                    "length, so a map would belong to another text; call run.maps(texts)"
+                )
+            shares = probabilities(
+                self.model,
+                encoded,
+                tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
+                self.device,
+                objective=self.objective,
+                temperature=self.temperature,
+            )
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
         is_unfamiliar = self.is_unfamiliar(encoded).tolist()
@@ -172,7 +176,7 @@ class Run:
         maps = []
         for part in self._parts(texts):
             batch = TextBatches(encode_texts(self.tokenizer, [part], self.evidence))[[0]]
-            with torch.no_grad(), capture(self.model.eval()) as layers:
+            with torch.no_grad(), eval_mode(self.model), capture(self.model) as layers:
                 self.model(*moved(batch, self.device).inputs)
             maps.append({name: weights[0].cpu() for name, weights in layers.items()})
         return maps
@@ -208,7 +212,7 @@ class Run:
         """Return a text as a batch of its own, and its logits."""
         texts = encode_texts(self.tokenizer, [parts], self.evidence)
         batch = moved(TextBatches(texts)[[0]], self.device)
-        with torch.no_grad():
+        with torch.no_grad(), eval_mode(self.model):
             return batch, self.model(*batch.inputs)[0].float().cpu()
 
     def show(self, text: TextOrPair) -> "HeadView":
@@ -238,10 +242,9 @@ class Run:
         return view
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
-        if isinstance(texts, str):
-            raise ValueError("texts: expected a list of texts, got one text; write [text]")
+        texts = as_list(texts, "texts")
         count = 2 if self.config.data.text_pair_column else 1
-        parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
         for number, part in enumerate(parts):
             if len(part) != count or not all(isinstance(text, str) for text in part):
                 expected = "a pair (text, text_pair)" if count == 2 else "a text"

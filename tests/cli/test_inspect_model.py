@@ -10,9 +10,10 @@ import pytest
 import transformers
 
 from foreign_classifiers import classifier, made_up
-from headscope.cli.inspect_model import load_classifier
-from headscope.command_settings import InspectConfig
-from headscope.errors import ConfigError
+from headscope.cli.inspect_model import labelled, load_classifier
+from headscope.command_settings import InspectConfig, OtherDataConfig
+from headscope.errors import ConfigError, UserWarningMessage
+from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.record.reader import read_index, read_step
 from headscope.validation import validate
 
@@ -78,9 +79,48 @@ def test_without_transformers_it_says_what_to_install(
     assert refusal(tmp_path).endswith("pip install -e '.[pretrained]'")
 
 
+NAMED = ["blame", "praise"]
+UNNAMED = ["LABEL_0", "LABEL_1"]
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "classes", "note"),
+    [
+        (NAMED, ["praise", "blame"], [1, 0], None),
+        (NAMED, ["1", "0"], [1, 0], None),
+        (UNNAMED, ["1", "0"], [1, 0], None),
+        (UNNAMED, ["LABEL_1", "LABEL_0"], [1, 0], None),
+        (UNNAMED, ["ugly", "nice"], [1, 0], r"LABEL_0 = nice, LABEL_1 = ugly; .*classes=\[...\]"),
+        (["ugly", "nice"], ["ugly", "nice"], [0, 1], None),  # by classes=[ugly,nice]
+    ],
+)
+def test_the_order_of_the_classes_is_known_or_said(
+    own: list[str],
+    given: list[str],
+    classes: list[int],
+    note: str | None,
+    tmp_path: Path,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    model, tokenizer = classifier(id2label=dict(enumerate(own)))
+    (tmp_path / "a.csv").write_text(
+        "text,label\n" + "".join(f"the film,{name}\n" for name in given)
+    )
+    data = OtherDataConfig(path=str(tmp_path / "a.csv"), cache_dir=str(tmp_path))
+    config = InspectConfig(model="mine", data=data)
+    assert labelled(config, data, SequenceClassifier(model, tokenizer))[1] == classes
+    notes = [str(each.message) for each in recwarn if each.category is UserWarningMessage]
+    assert len(notes) == (note is not None)
+    assert note is None or re.search(note, notes[0])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (
+            {"run": ".", "text": "x", "classes": ["a", "b"]},
+            "classes: expected null with run=..., got ['a', 'b']; a run knows its classes",
+        ),
         (
             {"model": "a", "run": ".", "text": "x"},
             "model: expected null with run=., got 'a'; give one of the two",

@@ -2,9 +2,12 @@
 
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 import transformers
@@ -12,8 +15,10 @@ from torch import Tensor, nn
 
 import headscope
 from foreign_classifiers import classifier, made_up
-from headscope.errors import DataError
+from headscope.data.rows import as_list
+from headscope.errors import DataError, UserWarningMessage
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
+from headscope.heads.study import warn_below_chance
 
 TEXT = "the film was not bad"
 
@@ -141,14 +146,19 @@ def test_where_the_answer_is_read_from_is_found() -> None:
     wrapped = SequenceClassifier(transformers.GPT2ForSequenceClassification(config), tokenizer)
     assert wrapped.probe(TEXT).text.readout == 6  # the last of seven tokens
     # It knows no padding.
-    assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT])] == [1, 1]
+    assert [len(batch.rows) for batch in wrapped.batches([TEXT, TEXT], [0, 1])] == [1, 1]
 
 
 def test_where_a_text_may_have_several_classes_each_has_its_own_probability() -> None:
     model, tokenizer = classifier(problem_type="multi_label_classification")
     wrapped = SequenceClassifier(model, tokenizer)
-    (batch,) = wrapped.batches([TEXT, TEXT], [["praise", 0], []])
-    assert batch.labels.tolist() == [[1, 1], [0, 0]]
+    for labels in (
+        [["praise", 0], []],
+        [[1.0, 1.0], [0.0, 0.0]],
+        [*torch.tensor([[1, 1], [0, 0]])],
+    ):
+        (batch,) = wrapped.batches([TEXT, TEXT], labels)
+        assert batch.labels.tolist() == [[1, 1], [0, 0]]
     probabilities = headscope.show(model, tokenizer, TEXT).probabilities.values()
     own = logits_of(model, tokenizer, TEXT).logits[0].sigmoid().tolist()
     assert list(probabilities) == pytest.approx(own, abs=1e-6)
@@ -162,11 +172,62 @@ def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
         headscope.show(model, tokenizer, TEXT, texts=[TEXT])
     for label in ("paise", 2, -1, 0.5, None):
         with pytest.raises(DataError, match="expected blame, praise, or a number from 0 on, got"):
-            headscope.show(model, tokenizer, TEXT, texts=[TEXT], labels=[label])
+            headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0, label])
     with pytest.raises(DataError, match="expected one for each of 2 texts, got 1"):
         headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
-    with pytest.raises(DataError, match="expected single texts or pairs, got both"):
-        headscope.show(model, tokenizer, TEXT, texts=[TEXT, (TEXT, TEXT)], labels=[0, 1])
+    for texts, message in (
+        ([TEXT, (TEXT, TEXT)], "texts: expected single texts or pairs, got both"),
+        ([TEXT, np.nan], r"texts\[1\]: expected a text or a pair, got nan"),
+        ([], "texts: expected 2 or more, got 0"),
+        (TEXT, r"texts: expected a list of texts, got one text; write \[text\]"),
+        (pandas.DataFrame({"text": [TEXT]}), "expected a list or one column, got a DataFrame"),
+    ):
+        with pytest.raises((DataError, ValueError), match=message):
+            headscope.show(model, tokenizer, TEXT, texts=texts, labels=[0, 1])
+    with pytest.raises(ValueError, match="texts, text_pair: expected none with a list of tokens"):
+        headscope.show(Encoder(), ["a"], torch.tensor([[1]]), texts=[TEXT], labels=[0])
+
+
+def test_columns_of_any_library_are_read_as_lists() -> None:
+    texts, labels = made_up(4)
+    columns = datasets.Dataset.from_dict({"text": texts, "label": labels})
+    for column in (pandas.Series(texts), np.array(texts), columns["text"], tuple(texts)):
+        assert as_list(column, "texts") == texts
+    for column in (pandas.Series(labels), np.array(labels), columns["label"], torch.tensor(labels)):
+        assert as_list(column, "labels") == labels
+
+
+NUMBERED = {str(number): f"c{number}" for number in range(11)}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (NUMBERED, [f"c{number}" for number in range(11)]),  # as json.load gives it
+        ({1: "b", 0: "a"}, ["a", "b"]),
+        (["b", "a"], ["b", "a"]),
+        ({0: "a", 2: "b"}, "id2label: expected numbers from 0 on without gaps, got 0, 2"),
+        ({0: "a", "0": "b"}, "without gaps, got 0, 0"),
+        ({0: "a", 1: "a"}, "id2label: expected a name of its own for each class, got a, a"),
+        ("ab", "expected a list of id2label, got one text"),
+    ],
+)
+def test_class_names_are_in_the_order_of_the_logits(names: Any, expected: Any) -> None:
+    model, tokenizer = classifier()
+    model.config = SimpleNamespace(id2label=names)  # all that docs/any-model.md asks for
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            SequenceClassifier(model, tokenizer)
+    else:
+        assert SequenceClassifier(model, tokenizer).labels == expected
+
+
+def test_accuracy_below_chance_is_a_warning_with_the_order_of_the_classes() -> None:
+    with pytest.warns(
+        UserWarningMessage, match="20 of 100 .*, 50 would be .* order than 0 = a, 1 = b"
+    ):
+        warn_below_chance(20, 100, ["a", "b"])
+    warn_below_chance(40, 100, ["a", "b"])
 
 
 class Encoder(nn.Module):

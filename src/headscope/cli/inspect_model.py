@@ -14,9 +14,9 @@ from rich.table import Table
 from headscope.command_settings import InspectConfig, OtherDataConfig
 from headscope.config import DataConfig, InspectionConfig
 from headscope.data.columns import texts_among
-from headscope.data.corpus import class_names, label_lists, load_split
-from headscope.data.source import load_source
-from headscope.errors import ConfigError, DataError, first_line, listed
+from headscope.data.corpus import class_names, read_split
+from headscope.data.source import load_source, truncate_texts
+from headscope.errors import ConfigError, DataError, first_line, listed, warn
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     TextOrPair,
@@ -47,16 +47,21 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     console = terminal(console)
     classifier = load_classifier(config.model, config.max_tokens)
     classifier.to(best_device(config.accelerator))
-    if config.label is not None and config.label not in classifier.labels:
-        known = listed(classifier.labels)
-        raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
+    if config.classes is not None:
+        if len(config.classes) != len(classifier.labels):
+            C = len(classifier.labels)
+            raise ConfigError(f"classes: expected {C} names, got {listed(config.classes)}")
+        classifier.labels = config.classes
     study = None
     shown: list[TextOrPair] = []
     if config.data is not None:
-        texts, labels = _labelled(config, config.data, classifier)
+        texts, labels = labelled(config, config.data, classifier)
         shown = texts[:SHOWN_TEXTS]
         with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
             study = study_texts(classifier, texts, labels, bar.update)
+    if config.label is not None and config.label not in classifier.labels:
+        known = listed(classifier.labels)
+        raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
     if config.text is not None:
         shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
     probes = [classifier.probe(text, config.label) for text in shown]
@@ -103,7 +108,7 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
         raise ConfigError(f"model: expected a sequence classifier, got {path}: {reason}") from error
 
 
-def _labelled(
+def labelled(
     config: InspectConfig, data: OtherDataConfig, classifier: SequenceClassifier
 ) -> tuple[list[TextOrPair], list[Any]]:
     """Return a random sample of labelled texts, always the same, and the numbers of their classes.
@@ -112,25 +117,44 @@ def _labelled(
     """
     has_several = isinstance(classifier.objective, MultiLabel)
     data = replace(data.like(DataConfig()), multi_label=has_several)
-    names = classifier.labels
-    if names == [f"LABEL_{number}" for number in range(len(names))]:
-        source = load_source(data)
-        test = source[data.test_split if data.test_split in source else next(iter(source))]
-        names = class_names(test, label_lists(test, data), data)
-        if len(names) != len(classifier.labels):
-            count = len(classifier.labels)
-            raise DataError(
-                f"{data.path}: expected the {count} classes of the model, got {listed(names)}"
-            )
-        classifier.labels = names
-    split, _ = load_split(data, None, names)
-    rows = np.sort(np.random.default_rng(0).permutation(len(split))[: config.texts])
-    chosen = split.select(rows)
+    source = load_source(data)
+    name = next(iter(source)) if len(source) == 1 else str(data.test_split)
+    split = read_split(source, name, data)
+    names = _names_in_data(classifier, class_names(source[name], split.labels, data), data.path)
+    known, _ = truncate_texts(split.with_labels(names, data), data)
+    count = min(config.texts, data.limit or config.texts)
+    rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
+    chosen = known.select(rows)
     columns = [chosen[column] for column in texts_among(chosen.column_names)]
     texts = list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
-    if has_several:
-        return texts, [np.flatnonzero(label).tolist() for label in chosen["label"]]
-    return texts, list(map(int, chosen["label"]))
+    return texts, list(chosen["label"])
+
+
+def _names_in_data(classifier: SequenceClassifier, given: list[str], path: str) -> list[str]:
+    """Return what labelled data call the classes of a model, in the order of its logits.
+
+    They are the model's own names or the numbers from 0 on. A model without names, which has
+    LABEL_0, LABEL_1 ..., gets those of the data, in their order; a warning shows it.
+    """
+    own = classifier.labels
+    numbers = [str(number) for number in range(len(own))]
+    is_named = own != [f"LABEL_{number}" for number in numbers]
+    if {*given} <= {*numbers} and not {*given} <= {*own}:
+        return numbers
+    if is_named or {*given} <= {*own}:
+        return own
+    if len(given) != len(own):
+        raise DataError(
+            f"{path}: expected the {len(own)} classes of the model, got {listed(given)}"
+        )
+    pairs = [f"{label} = {name}" for label, name in zip(own, given, strict=True)]
+    warn(
+        f"the model does not name its classes; they are taken in the order of the data's labels: "
+        f"{listed(pairs)}; if that is wrong, give their names in the order of the logits: "
+        "classes=[...]"
+    )
+    classifier.labels = given
+    return given
 
 
 def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None:

@@ -15,7 +15,7 @@ import select
 import sys
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -231,6 +231,22 @@ def json_rows(file: Iterable[str]) -> Iterator[Row]:
                     f'expected an object such as {{"text": "..."}}, got {shown(json.dumps(row))}'
                 )
             yield row
+
+
+def as_list(column: Any, key: str) -> list[Any]:
+    """Return the values of a list, or of a column of pandas, numpy, torch, datasets or pyarrow.
+
+    Raises:
+        ValueError: for one text or a whole table, which could be read letter by letter or by the
+            names of its columns; `key` names the argument.
+    """
+    if isinstance(column, str):
+        raise ValueError(f"{key}: expected a list of {key}, got one text; write [text]")
+    if isinstance(column, Mapping) or hasattr(column, "columns") or hasattr(column, "column_names"):
+        kind = type(column).__name__
+        raise ValueError(f"{key}: expected a list or one column, got a {kind}; name its column")
+    to_list = getattr(column, "tolist", None) or getattr(column, "to_pylist", None)
+    return list(column) if to_list is None else to_list()
 
 
 def is_blank(text: str) -> bool:

@@ -27,7 +27,8 @@ from headscope.heads.integrations.transformers_models import (
     transformers_models,
 )
 from headscope.model.pooling import first_pooling
-from headscope.model.pretrained import eval_mode as eval_mode
+from headscope.model.running import eval_mode as eval_mode
+from headscope.model.running import lock_of
 
 LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
 Kind = type[Any] | tuple[type[Any], ...]
@@ -85,8 +86,8 @@ def capture(
 def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
     """Call `observer` with the layer's name and its call each time an attention layer runs.
 
-    Observers that are there already are called as well. Arguments and errors are those of
-    `capture`.
+    Observers that are there already are called as well. Until the block is left, other threads that
+    observe, change or explain the model wait. Arguments and errors are those of `capture`.
     """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
@@ -97,6 +98,7 @@ def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -
             " torch.nn.MultiheadAttention or a model of transformers, got none of them"
         )
     with ExitStack() as stack:
+        stack.enter_context(lock_of(model))
         for name, layer in layers.items():
             ours = stack.enter_context(_ours(name, layer))
             stack.callback(setattr, ours, "observer", ours.observer)
@@ -253,6 +255,7 @@ def intervene_layers(
     layers: dict[str, Any] = headed_layers(model)
     of_transformers: list[dict[str, Any]] = [{}, {}]
     with ExitStack() as stack:
+        stack.enter_context(lock_of(model))
         for name in {**interventions, **uniform}:
             changes = (interventions.get(name), uniform.get(name))
             if isinstance(layers[name], TransformersLayer):

@@ -185,6 +185,7 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
         outputs.extend((title, each) for each in tree_leaves(output) if depends(each))
 
     with ExitStack() as stack:
+        stack.enter_context(eval_mode(model))  # no other thread runs it meanwhile
         for name, module in model.named_modules():
             stack.callback(module.register_forward_hook(partial(keep, name)).remove)
         gates, _ = stack.enter_context(_fixed_gates(model, inputs, num_tokens))

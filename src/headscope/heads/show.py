@@ -4,7 +4,7 @@ Shape letters: L layers, H heads, T tokens, C classes.
 """
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from headscope.data.batching import Batch
+from headscope.data.rows import as_list
 from headscope.heads.capture import (
     HEADED,
     capture,
@@ -27,8 +28,8 @@ from headscope.heads.capture import (
 from headscope.heads.fixed_gates import token_vectors
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
-    TextOrPair,
     named_as_captured,
+    ordered_names,
     study_texts,
 )
 from headscope.heads.measures import Summary, role_arrays
@@ -148,8 +149,8 @@ def show(
     tokenizer: Any,
     text: Any,
     text_pair: str | None = None,
-    texts: Sequence[TextOrPair] | None = None,
-    labels: Sequence[Any] | None = None,
+    texts: Any = None,
+    labels: Any = None,
     max_tokens: int = 128,
 ) -> HeadView:
     """Show what every head of a model does with a text.
@@ -171,11 +172,12 @@ def show(
             arguments, or a dictionary of named ones. Those with the text begin with 1, a batch of
             one. Where the output, or its `logits`, is [1, C], contributions are shown, too.
         text_pair: the second text, for a model of pairs.
-        texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn.
-            That takes a forward pass over all of them for each head; 300 are enough for a first
-            answer.
-        labels: the class of each of them, a name or a number; a list of them where a text may have
-            several. With tokens: the names of the C classes.
+        texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn:
+            a list, or a column of pandas, numpy or datasets. That takes a forward pass over all of
+            them for each head; 300 are enough for a first answer.
+        labels: the class of each of them, a name or a number; where a text may have several, a list
+            of them, or C numbers 0 and 1, as transformers trains on. A column or tensor serves,
+            too. With tokens: the names of the C classes, in the order of the logits.
         max_tokens: a longer text is cut, for the model too, and the page says so. The page grows
             with the square of this: 12 x 12 heads take 3 MiB at 128 tokens, 12 at 256.
 
@@ -185,6 +187,11 @@ def show(
         DataError: for a label that the model does not know.
     """
     if isinstance(tokenizer, list | tuple):
+        if texts is not None or text_pair is not None:
+            raise ValueError(
+                "texts, text_pair: expected none with a list of tokens, got some; give a tokenizer "
+                "to have texts read, and the heads measured on them: docs/any-model.md"
+            )
         return _show_module(model, list(tokenizer), text, labels)
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
     if texts is not None and not headed_layers(classifier):
@@ -194,8 +201,9 @@ def show(
         )
     study = None
     if texts is not None and labels is not None:
-        with Bar(terminal(), f"measuring every head on {len(texts)} texts") as bar:
-            study = study_texts(classifier, texts, labels, bar.update)
+        rows = as_list(texts, "texts")
+        with Bar(terminal(), f"measuring every head on {len(rows)} texts") as bar:
+            study = study_texts(classifier, rows, as_list(labels, "labels"), bar.update)
     elif texts is not None or labels is not None:
         raise ValueError("texts, labels: expected both or neither, got one")
     shown = text if text_pair is None else (text, text_pair)
@@ -234,9 +242,7 @@ class _Called(nn.Module):
         return logits
 
 
-def _show_module(
-    model: nn.Module, tokens: list[str], inputs: Any, names: Sequence[str] | None
-) -> HeadView:
+def _show_module(model: nn.Module, tokens: list[str], inputs: Any, names: Any) -> HeadView:
     """Show what every head of any module does with what it is called with."""
     called = _Called(model, inputs)
     nothing = torch.zeros(1, len(tokens), dtype=torch.long, device=device_of(model))
@@ -252,7 +258,7 @@ def _show_module(
             )
     classes = [f"class {number}" for number in range(num_classes)]
     if names is not None:
-        classes = list(map(str, names))
+        classes = ordered_names(names, "labels")
     if len(classes) != num_classes:
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)

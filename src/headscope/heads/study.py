@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import binom
 from tokenizers import Tokenizer
 from torch import nn
 
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
+from headscope.errors import listed, warn
 from headscope.heads.ablation import (
     AblationEffect,
     Head,
@@ -40,6 +42,7 @@ from headscope.heads.measures import (
 from headscope.heads.sets import HeadSets, head_sets, num_runs
 from headscope.model.objective import ONE_CLASS, Objective
 
+SURPRISING = 0.001  # probability of so few texts by chance
 Advance = Callable[[int, int], object]  # called with the runs over texts that are done, and all
 
 
@@ -57,6 +60,7 @@ class Study:
 
     numbers: Summary  # layer -> measure -> (means, standard errors), one of each per head
     texts: int  # on how many it rests
+    right: int  # of these, classified correctly by the whole model
     effects: dict[Head, AblationEffect]
     sets: HeadSets
     answer: str  # see `headscope.heads.answer`
@@ -131,7 +135,21 @@ def study(
         numbers[layer]["accuracy_zeroed"] = mean_and_error(accuracy)
     effects = {head: ablation_effect(change[:, 0], len(heads)) for head, change in changes.items()}
     words = answer(whole[:, 1], averaged[:, 1], found, list(numbers))
-    return Study(numbers, len(whole), effects, found, *words)
+    right = int(whole[:, 1].sum())
+    return Study(numbers, len(whole), right, effects, found, *words)
+
+
+def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:
+    """Warn if fewer texts are right than by chance, by more than it gives one time in a thousand.
+
+    Then the classes may well be in another order than the labels.
+    """
+    if binom.cdf(right, texts, 1 / len(classes)) < SURPRISING:
+        order = listed([f"{number} = {name}" for number, name in enumerate(classes)])
+        warn(
+            f"{right} of {texts} texts are classified correctly, {texts / len(classes):.0f} would "
+            f"be by chance: are the classes in another order than {order}?"
+        )
 
 
 def measure_attention(

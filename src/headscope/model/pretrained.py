@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from headscope.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
 from headscope.errors import ConfigError, first_line, listed
+from headscope.model.running import eval_mode
 
 TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers
@@ -108,18 +109,6 @@ class PretrainedClassifier(nn.Module):
             )
         for part in (encoder.embeddings, *stack[:layers]):
             part.requires_grad_(False)
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode, and afterwards each of its modules back into its own."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 class Checkpoint(NamedTuple):

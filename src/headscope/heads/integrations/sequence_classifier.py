@@ -8,7 +8,7 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +19,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, moved
+from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import DataError
+from headscope.errors import DataError, listed, shown
 from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
-from headscope.heads.study import Advance, Study, study
+from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
+from headscope.model.running import lock_of
 from headscope.record.schema import Text
 
 TextOrPair = str | tuple[str, str]
@@ -54,18 +56,18 @@ class SequenceClassifier(PretrainedClassifier):
         max_tokens: as above, at most what the model reads.
 
     Raises:
-        ValueError: if the model has no classes, or only one.
+        ValueError: if the model has no classes, or only one, or they are not numbered from 0 on.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Any, max_tokens: int = 128) -> None:
         super().__init__(model)
         self.tokenizer = tokenizer
         config: Any = getattr(model, "config", None)
-        names: dict[int, str] = getattr(config, "id2label", None) or {}
-        if len(names) < 2 or getattr(config, "problem_type", None) == "regression":
-            raise ValueError(f"{type(model).__name__}: {EXPECTED}, got {len(names)}")
-        self.labels = [str(names[number]) for number in sorted(names)]
-        is_multi_label = config.problem_type == "multi_label_classification"
+        self.labels = ordered_names(getattr(config, "id2label", None) or {}, "id2label")
+        problem = getattr(config, "problem_type", None)
+        if len(self.labels) < 2 or problem == "regression":
+            raise ValueError(f"{type(model).__name__}: {EXPECTED}, got {len(self.labels)}")
+        is_multi_label = problem == "multi_label_classification"
         self.objective: Objective = MultiLabel() if is_multi_label else ONE_CLASS
         empty = tokenizer("")["input_ids"]
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
@@ -125,17 +127,18 @@ class SequenceClassifier(PretrainedClassifier):
         longer = self._encode([text], max_length=self.max_tokens + 1)
         return len(longer["input_ids"][0]) > self.max_tokens
 
-    def batches(self, texts: Sequence[TextOrPair], labels: Sequence[Any] = ()) -> list[Batch]:
+    def batches(self, texts: Sequence[Any], labels: Sequence[Any]) -> list[Batch]:
         """Return batches of texts of like length, all of them single texts or all pairs.
 
-        A label is a class, by name or number; where a text may have several, a list of them. A
+        A label is a class, by name or number; where a text may have several, a list of them, or, as
+        transformers trains on, C numbers: 1 at the classes that it has and 0 at the others. A
         DataError if the model does not know it, or there are not as many labels as texts.
         """
-        if labels and len(labels) != len(texts):
-            N = len(texts)
+        N = len(texts)
+        if len(labels) != N:
             raise DataError(f"labels: expected one for each of {N} texts, got {len(labels)}")
         encoded = self._encode(texts)
-        classes = self._classes(labels) if labels else torch.full((len(texts),), -1)
+        classes = self._classes(labels)
         lengths = [len(ids) for ids in encoded["input_ids"]]
         groups: list[list[int]] = []
         for row in sorted(range(len(texts)), key=lambda row: lengths[row]):
@@ -165,8 +168,12 @@ class SequenceClassifier(PretrainedClassifier):
     def _classes(self, labels: Sequence[Any]) -> Int[Tensor, "N *C"]:
         if not isinstance(self.objective, MultiLabel):
             return torch.tensor([self._number(label) for label in labels])
-        classes = torch.zeros(len(labels), len(self.labels), dtype=torch.long)
-        for row, names in enumerate(labels):
+        C = len(self.labels)
+        rows = [as_list(names, f"labels[{row}]") for row, names in enumerate(labels)]
+        if all(len(row) == C and all(value in (0, 1) for value in row) for row in rows):
+            return torch.tensor(rows).long()
+        classes = torch.zeros(len(labels), C, dtype=torch.long)
+        for row, names in enumerate(rows):
             classes[row, [self._number(name) for name in names]] = 1
         return classes
 
@@ -179,23 +186,43 @@ class SequenceClassifier(PretrainedClassifier):
             raise DataError(f"labels: expected {names}, or a number from 0 on, got {label!r}")
         return int(number)
 
-    def _encode(
-        self, texts: Sequence[TextOrPair], max_length: int | None = None, **options: bool
-    ) -> Any:
-        is_pair = bool(texts) and not isinstance(texts[0], str)
-        if any(isinstance(text, str) == is_pair for text in texts):
-            raise DataError("texts: expected single texts or pairs, got both")
+    def _encode(self, texts: Sequence[Any], max_length: int | None = None, **options: bool) -> Any:
+        is_pair = not isinstance(texts[0], str)
+        for row, text in enumerate(texts):
+            parts = [text] if isinstance(text, str) else text
+            if not isinstance(parts, tuple | list) or not all(isinstance(it, str) for it in parts):
+                raise DataError(f"texts[{row}]: expected a text or a pair, got {shown(text)}")
+            if len(parts) != 1 + is_pair:
+                raise DataError("texts: expected single texts or pairs, got both")
         columns = zip(*texts, strict=True) if is_pair else [texts]
-        encoded = self.tokenizer(
-            *map(list, columns),
-            truncation=True,
-            max_length=max_length or self.max_tokens,
-            padding=False,
-            return_token_type_ids=True,
-            **options,
-        )
+        with lock_of(self.tokenizer):  # which keeps its truncation
+            encoded = self.tokenizer(
+                *map(list, columns),
+                truncation=True,
+                max_length=max_length or self.max_tokens,
+                padding=False,
+                return_token_type_ids=True,
+                **options,
+            )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def ordered_names(names: Any, key: str) -> list[str]:
+    """Return class names in the order of the logits, given as a list or as a mapping from numbers.
+
+    A mapping's keys may be texts, as JSON has them. A ValueError, which names `key`, unless they
+    are the numbers from 0 on and no name comes twice.
+    """
+    pairs = names if isinstance(names, Mapping) else dict(enumerate(as_list(names, key)))
+    names_by_number = {str(number): str(name) for number, name in pairs.items()}
+    numbers = list(map(str, range(len(pairs))))
+    if {*names_by_number} != {*numbers}:
+        raise ValueError(f"{key}: expected numbers from 0 on without gaps, got {listed([*pairs])}")
+    ordered = [names_by_number[number] for number in numbers]
+    if len({*ordered}) < len(ordered):
+        raise ValueError(f"{key}: expected a name of its own for each class, got {listed(ordered)}")
+    return ordered
 
 
 def named_as_captured(output: ProbeOutput) -> ProbeOutput:
@@ -205,21 +232,25 @@ def named_as_captured(output: ProbeOutput) -> ProbeOutput:
 
 def study_texts(
     classifier: SequenceClassifier,
-    texts: Sequence[TextOrPair],
+    texts: Sequence[Any],
     labels: Sequence[Any],
     advance: Advance | None = None,
 ) -> Study:
     """Return which heads matter over labelled texts: measures, ablation effects, sets of heads.
 
     A random half of the texts, always the same, chooses the order of the heads; every head takes a
-    forward pass over all of them.
+    forward pass over all of them. Accuracy below chance is a warning.
     """
-    classifier.batches(texts, labels)  # raises its errors before anything is measured
     if len(texts) < 2:
         raise DataError(f"texts: expected 2 or more, got {len(texts)}")
+    classifier.batches(texts, labels)  # raises its errors before anything is measured
     order = np.random.default_rng(0).permutation(len(texts))
     chooses, others = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])
         for rows in np.array_split(order, 2)
     ]
-    return study(classifier, chooses, others, classifier.special, classifier.objective, advance)
+    objective = classifier.objective
+    found = study(classifier, chooses, others, classifier.special, objective, advance)
+    if not isinstance(objective, MultiLabel):
+        warn_below_chance(found.right, found.texts, classifier.labels)
+    return found

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from threading import Lock
 from typing import Any
 
 import torch
@@ -84,8 +85,8 @@ def observe_transformers(
                 names = {
                     module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
                 }
-                _wrap_functions(stack, inner, _Watch(names, observer, interventions or {}))
-                _make_uniform(stack, names, uniform or {})
+                watch = _Watch(names, observer, interventions or {}, uniform or {})
+                _watch_functions(stack, inner, watch)
             elif interventions or uniform:
                 raise ValueError(
                     f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its"
@@ -96,31 +97,15 @@ def observe_transformers(
         yield
 
 
-# Of a layer's n-th run: known to every watch, so that those who observe it see uniform weights too.
-_uniform_heads: dict[tuple[nn.Module, int], Bool[Tensor, " H"]] = {}
+# Of all threads. While there is one, the functions that models may call are wrapped.
+_watches: "list[_Watch]" = []
+_own_functions: dict[Any, AttentionFunction] = {}  # of "sdpa", or of a model's file
+_changing = Lock()
 
 
-def _make_uniform(
-    stack: ExitStack, names: Mapping[nn.Module, str], uniform: Mapping[str, Bool[Tensor, " H"]]
-) -> None:
-    """Let some heads attend uniformly, beside those that do, until the stack is closed."""
-    stack.callback(_replace, _uniform_heads, dict(_uniform_heads))
-    modules = {name: module for module, name in names.items()}
-    for name, heads in uniform.items():
-        layer, _, run = name.partition("#")
-        if layer in modules:
-            key = (modules[layer], int(run or 0))
-            _uniform_heads[key] = heads | _uniform_heads.get(key, torch.zeros_like(heads))
-
-
-def _replace(mapping: dict[Any, Any], content: dict[Any, Any]) -> None:
-    mapping.clear()
-    mapping.update(content)
-
-
-def _wrap_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
-    """Wrap the attention functions that a model may call, until the stack is closed."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+def _watch_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
+    """Have the attention functions that a model may call wrapped, until the stack is closed."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     used = {part.config._attn_implementation for part in model.modules() if is_transformers(part)}
     if unknown := used.difference(KNOWN):
@@ -128,24 +113,84 @@ def _wrap_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
             f'{type(model).__name__}: expected the attention "sdpa" or "eager", got'
             f' {unknown.pop()!r}; call model.set_attn_implementation("sdpa") first'
         )
-    sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    AttentionInterface.register("sdpa", watch.wrap(sdpa))
-    stack.callback(AttentionInterface.register, "sdpa", sdpa)
-    for file in {sys.modules[type(module).__module__] for module in model.modules()}:
-        if (eager := getattr(file, EAGER, None)) is not None:
-            setattr(file, EAGER, watch.wrap(eager))
-            stack.callback(setattr, file, EAGER, eager)
+    stack.callback(_stop, watch)
+    with _changing:
+        _watches.append(watch)
+        own: dict[Any, AttentionFunction] = {"sdpa": ALL_ATTENTION_FUNCTIONS["sdpa"]}
+        for file in {sys.modules[type(module).__module__] for module in model.modules()}:
+            if (eager := getattr(file, EAGER, None)) is not None:
+                own[file] = eager
+        for place, function in own.items():
+            if place not in _own_functions:
+                _own_functions[place] = function
+                _put(place, _wrapped(function))
     stack.callback(model.register_forward_pre_hook(watch.start).remove)
     stack.callback(model.register_forward_hook(watch.check).remove)
 
 
-@dataclass
+def _stop(watch: "_Watch") -> None:
+    """Remove a watch; with the last one the functions are the models' own again."""
+    with _changing:
+        _watches.remove(watch)
+        if not _watches:
+            for place, function in _own_functions.items():
+                _put(place, function)
+            _own_functions.clear()
+
+
+def _put(place: Any, function: AttentionFunction) -> None:
+    from transformers.modeling_utils import AttentionInterface
+
+    if place == "sdpa":
+        AttentionInterface.register("sdpa", function)
+    else:
+        setattr(place, EAGER, function)
+
+
+def _wrapped(function: AttentionFunction) -> AttentionFunction:
+    """Return an attention function that shows its calls to the watches of its module."""
+
+    @wraps(function)
+    def attention(
+        module: nn.Module,
+        query: Queries,
+        key: Keys,
+        value: Keys,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[HeadOutputs, Tensor | None]:
+        watches = [
+            (watch, watch.name_of_run(module)) for watch in [*_watches] if module in watch.names
+        ]
+        is_uniform = [watch.uniform[name] for watch, name in watches if name in watch.uniform]
+        if is_uniform:
+            heads = torch.stack(is_uniform).any(dim=0)
+            if (bias := options.get("position_bias")) is not None:
+                _, options["position_bias"] = uniform_attention(query, bias, heads)
+            query, attention_mask = uniform_attention(query, attention_mask, heads)
+        inputs = (module, query, key, value, attention_mask)
+        head_outputs, weights = function(*inputs, **options)
+        for watch, name in watches:
+            if watch.observer is not None:
+                with torch.no_grad():
+                    call = _attention_call(*inputs, head_outputs, weights, options)
+                watch.observer(name, call)
+            if name in watch.interventions:
+                changed = watch.interventions[name](head_outputs.transpose(1, 2))  # [B, H, Q, E]
+                head_outputs = changed.transpose(1, 2)
+        return head_outputs, weights
+
+    return attention
+
+
+@dataclass(eq=False)
 class _Watch:
-    """Shows the calls of a model's attention layers to an observer, and changes head outputs."""
+    """What is asked of a model's attention layers: to be shown, and to be changed."""
 
     names: Mapping[nn.Module, str]
     observer: Observer | None
     interventions: Mapping[str, Intervention]
+    uniform: Mapping[str, Bool[Tensor, " H"]]
     runs: Counter[nn.Module] = field(default_factory=Counter)  # of layers, in this forward pass
 
     def start(self, *_: Any) -> None:
@@ -158,37 +203,11 @@ class _Watch:
                 ' AttentionInterface; call model.set_attn_implementation("sdpa") first'
             )
 
-    def wrap(self, function: AttentionFunction) -> AttentionFunction:
-        @wraps(function)
-        def attention(
-            module: nn.Module,
-            query: Queries,
-            key: Keys,
-            value: Keys,
-            attention_mask: Tensor | None,
-            **options: Any,
-        ) -> tuple[HeadOutputs, Tensor | None]:
-            if module not in self.names:
-                return function(module, query, key, value, attention_mask, **options)
-            run = self.runs[module]
-            self.runs[module] += 1
-            name = self.names[module] + (f"#{run}" if run else "")
-            if (heads := _uniform_heads.get((module, run))) is not None:
-                if (bias := options.get("position_bias")) is not None:
-                    _, options["position_bias"] = uniform_attention(query, bias, heads)
-                query, attention_mask = uniform_attention(query, attention_mask, heads)
-            inputs = (module, query, key, value, attention_mask)
-            head_outputs, weights = function(*inputs, **options)
-            if self.observer is not None:
-                with torch.no_grad():
-                    call = _attention_call(*inputs, head_outputs, weights, options)
-                self.observer(name, call)
-            if name in self.interventions:
-                changed = self.interventions[name](head_outputs.transpose(1, 2))  # [B, H, Q, E]
-                head_outputs = changed.transpose(1, 2)
-            return head_outputs, weights
-
-        return attention
+    def name_of_run(self, module: nn.Module) -> str:
+        """Return the name of a layer, and count its run."""
+        run = self.runs[module]
+        self.runs[module] += 1
+        return self.names[module] + (f"#{run}" if run else "")
 
 
 def _attention_call(
