@@ -19,7 +19,7 @@ READING = "Canvas2D: Multiple readback"  # a hint of the browser about how tests
 def chromium() -> Iterator[Any]:
     """Open the browser until the block ends; skip the test, with a hint, where there is none."""
     sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="needs playwright: pip install 'headscope[test]'"
+        "playwright.sync_api", reason="needs playwright: pip install -e '.[test]'"
     )
     executable = shutil.which("chromium")
     if executable is None:

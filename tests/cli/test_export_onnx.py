@@ -16,7 +16,6 @@ import torch
 
 from bert_family import write_checkpoint
 from headscope.abstaining import most_unknown
-from headscope.cli import export as export_module
 from headscope.cli.export import export
 from headscope.cli.predict import Texts, predict
 from headscope.command_settings import ExportConfig, PredictConfig
@@ -25,6 +24,7 @@ from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer as train_own
 from headscope.errors import ConfigError, RunError
+from headscope.export import graph
 from headscope.export.classify import Classifier
 from headscope.run import Run, load_run
 from headscope.run_folder import Chosen, Setup, load_model, save_model
@@ -314,8 +314,31 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
         "unrecognized arguments: b": script("a", "b"),
         "can't decode": script(stdin=b"\xff\xfe\xfd\n"),
     }
-    texts.write_text('{"other": "x"}\n')
-    mistakes["line 1: expected text, got"] = script(str(texts))
+    for name, content, expected in (
+        ("a.jsonl", '{"other": "x"}\n', "row 0: expected text, got ['other']"),
+        ("a.csv", "text,label\nwarm,good\na,b,c\n", "row 1: expected text, got ['text', 'label', "),
+        ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .txt, .csv, .tsv, .jsonl"),
+    ):
+        (tmp_path / name).write_text(content)
+        mistakes[expected] = script(str(tmp_path / name))
+    table = 'id,text,label,prediction\n7,"warm, and\nlovely",good,x\n8,,bad,y\n'
+    (tmp_path / "october.csv").write_text(table)
+    ours = [json.loads(row) for row in script(str(tmp_path / "october.csv")).stdout.splitlines()]
+    predict(PredictConfig(str(run), str(tmp_path / "october.csv"), str(tmp_path / "table.jsonl")))
+    theirs = [json.loads(row) for row in (tmp_path / "table.jsonl").read_text().splitlines()]
+    assert ours == [pytest.approx(row, abs=3e-6) for row in theirs]
+    classifier = Classifier(output)
+    assert classifier.predict("warm") == classifier.predict(["warm"])
+    for texts, expected in (
+        (["a", None], r"texts\[1\]: expected text, got \(None,\)"),
+        (["\ud800"], "surrogates"),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            classifier.predict(texts)
+    classifier.settings["familiar"]["most"] = 0.0
+    classifier.num_unfamiliar = 0
+    classifier.predict(["", "unheardof", "warm"])
+    assert classifier.num_unfamiliar == 2
     (output / "model.onnx").write_bytes(b"half")
     mistakes["error: "] = script()
     (output / "model.onnx").unlink()
@@ -359,7 +382,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     def broken(*_: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(export_module, "write_onnx", broken)
+    monkeypatch.setattr(graph, "write_onnx", broken)
     with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
         exported(run)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

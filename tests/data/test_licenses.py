@@ -110,7 +110,7 @@ def test_a_package_that_is_not_installed_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(licenses, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install 'headscope\[demo\]'"):
+    with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install -e '\.\[demo\]'"):
         load_source(DataConfig(cache_dir=str(tmp_path)))
 
 

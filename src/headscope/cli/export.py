@@ -7,8 +7,6 @@ from rich.console import Console
 
 from headscope.command_settings import ExportConfig
 from headscope.errors import RunError
-from headscope.export import graph
-from headscope.export.graph import write_onnx
 from headscope.files import replacing
 from headscope.run import Run, load_run
 from headscope.terminal import show_line, terminal
@@ -33,11 +31,13 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
 
 def write_front_end(run: Run, output: Path) -> list[str]:
     """Write model.onnx and what labels texts with it, without torch; return notes."""
+    from headscope.export import graph  # here: it asks for packages, once the run has been read
+
     with replacing(output) as folder:
         folder.mkdir()
-        write_onnx(run, folder / "model.onnx")
+        graph.write_onnx(run, folder / "model.onnx")
         shutil.copyfile(Path(graph.__file__).with_name("classify.py"), folder / "classify.py")
     return [
         f"{len(run.labels)} classes, written to {output}; it needs onnxruntime, tokenizers, numpy:",
-        f"python {output / 'classify.py'} texts.txt > labels.jsonl",
+        f"python {output / 'classify.py'} texts.csv > labels.jsonl",
     ]

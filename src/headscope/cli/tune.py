@@ -31,7 +31,7 @@ try:
     from optuna_integration import PyTorchLightningPruningCallback
 except ImportError:
     raise ConfigError(
-        "tune: Optuna is not installed; pip install 'headscope[tune]' brings it"
+        "tune: Optuna is not installed; from the clone: pip install -e '.[tune]'"
     ) from None
 
 DATABASE = "study.db"

@@ -62,8 +62,8 @@ def _package_folder() -> Path:
     folder = Path(next(iter(places))) / "data" if places else None
     if folder is None or not (folder / "rules").is_dir():
         raise DataError(
-            "data.path=licenses: needs the package licensedcode-data: pip install "
-            "'headscope[demo]'; or train on texts of your own: data=files data.path=reviews.csv"
+            "data.path=licenses: needs the package licensedcode-data, from the clone: pip install "
+            "-e '.[demo]'; or train on texts of your own: data=files data.path=reviews.csv"
         )
     return folder
 

@@ -1,19 +1,21 @@
 """Label texts with an exported model: numpy, onnxruntime and tokenizers are all that it needs.
 
     python classify.py texts.txt > labels.jsonl      a text a line; of pairs: text, a tab, text
-    python classify.py texts.jsonl > labels.jsonl    objects with the columns of training
+    python classify.py texts.csv > labels.jsonl      the columns of training; also .tsv, .jsonl
     cat texts.txt | python classify.py --min-confidence 0.9
 
     from classify import Classifier
     Classifier("model").predict(["a text", "another"], min_confidence=0.9)
 
-A row of the output has the text, the prediction (a list, if texts have any number of labels) and
-the probability of each class. With --min-confidence the prediction is empty where `abstained` says
-confidence, the highest probability is below it, or unfamiliar, too many tokens are unknown.
+A row of the output has the row of the input, the prediction (a list, if texts have any number of
+labels) and the probability of each class. With --min-confidence the prediction is empty where
+`abstained` says confidence, the highest probability is below it, or unfamiliar, too many tokens are
+unknown.
 """
 
 import argparse
 import base64
+import csv
 import json
 import os
 import re
@@ -21,7 +23,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import numpy as np
 import onnxruntime
 from tokenizers import Encoding, Tokenizer, normalizers
 
+ENDINGS = (".txt", ".csv", ".tsv", ".jsonl")
 TOKENS_PER_BATCH = 2048  # padding included
 NO_KEY = np.uint64(0)  # of a special token
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
@@ -59,20 +62,24 @@ class Classifier:
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
         self.inputs = [each.name for each in self.session.get_inputs()]
+        self.num_unfamiliar = 0  # texts so far that are empty or unlike those of training
 
     def predict(
-        self, texts: Sequence[str | tuple[str, str]], min_confidence: float | None = None
+        self, texts: str | Sequence[str | tuple[str, str]], min_confidence: float | None = None
     ) -> list[dict[str, Any]]:
-        """Return for each text its prediction and probabilities."""
+        """Return for each text, or for the only one, its prediction and probabilities."""
         least = min_confidence
         if least is not None and not 0 <= least <= 1:
             raise ValueError(f"min-confidence: expected a probability from 0 to 1, got {least}")
         if least is not None and self.settings["multi_label"]:
             raise ValueError("min-confidence: expected one label a text; this model has several")
-        parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
+        texts = [texts] if isinstance(texts, str) else texts
+        parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
         columns = self.settings["columns"]
-        if any(len(each) != len(columns) for each in parts):
-            raise ValueError(f"texts: expected {' and '.join(columns)} of each")
+        for number, each in enumerate(parts):
+            if len(each) != len(columns) or not all(isinstance(part, str) for part in each):
+                raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {each}")
+            "".join(each).encode()  # half a surrogate pair cannot be encoded
         given = [each if len(each) == 2 else each[0] for each in parts]
         encodings = self.tokenizer.encode_batch(given)
         rows: list[dict[str, Any]] = [{}] * len(parts)
@@ -108,9 +115,11 @@ class Classifier:
         answer: dict[str, Any] = {"prediction": names if self.settings["multi_label"] else names[0]}
         for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
             answer[f"probability_{label}"] = share
+        is_unfamiliar = self.is_unfamiliar(encoding)
+        self.num_unfamiliar += is_unfamiliar
         if least is not None:
             reason = "" if shares.max() >= least else "confidence"
-            answer["abstained"] = "unfamiliar" if self.is_unfamiliar(encoding) else reason
+            answer["abstained"] = "unfamiliar" if is_unfamiliar else reason
             if answer["abstained"]:
                 answer["prediction"] = ""
         return answer
@@ -168,34 +177,49 @@ def joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return key
 
 
-def read(lines: Iterable[str], columns: Sequence[str], is_json: bool) -> Iterator[Any]:
-    """Yield the text, or pair of texts, of each line."""
-    for number, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n")
-        if is_json and not text.strip():
-            continue
-        parts: list[Any] = text.split("\t") if len(columns) == 2 else [text]
-        if is_json:
-            row = json.loads(text)
-            parts = [row.get(column) for column in columns] if isinstance(row, dict) else []
-        if len(parts) != len(columns) or not all(isinstance(part, str) for part in parts):
-            raise ValueError(f"line {number}: expected {' and '.join(columns)}, got {text[:60]!r}")
-        "".join(parts).encode()  # half a surrogate pair is JSON, and cannot be encoded
-        yield tuple(parts)
+def read(path: str | None, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield each row of a file, or of standard input, which has a text a line."""
+    ending = Path(path or "lines.txt").suffix.lower()
+    if ending not in ENDINGS:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(ENDINGS)}")
+    csv.field_size_limit(sys.maxsize)
+    with open(path or 0, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
+        rows: Iterable[Any]
+        if ending == ".jsonl":
+            rows = (json.loads(line) for line in source if line.strip())
+        elif ending == ".txt":
+            lines = (line.rstrip("\r\n") for line in source)
+            texts = (line.split("\t") if len(columns) == 2 else [line] for line in lines)
+            rows = (dict(zip_longest(columns, parts)) for parts in texts)
+        else:
+            delimiter = "\t" if ending == ".tsv" else ","
+            rows = csv.DictReader(source, delimiter=delimiter, strict=True, restval="")
+        for number, row in enumerate(rows):
+            is_row = isinstance(row, dict) and None not in row  # there stand the cells too many
+            if not is_row or not all(isinstance(row.get(column), str) for column in columns):
+                got = list(row) if isinstance(row, dict) else str(row)[:60]
+                raise ValueError(f"row {number}: expected {' and '.join(columns)}, got {got}")
+            yield row
 
 
 def main(path: str | None, least: float | None) -> None:
-    """Write a row of JSON for each line of a file or of standard input."""
+    """Write a row of JSON for each row of a file or of standard input."""
     classifier = Classifier(Path(__file__).parent)
     columns = classifier.settings["columns"]
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    with open(path or 0, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
-        texts = read(source, columns, str(path).endswith(".jsonl"))
-        while window := list(islice(texts, 1024)):
-            for parts, answer in zip(window, classifier.predict(window, least), strict=True):
-                row = dict(zip(columns, parts, strict=True)) | answer
-                line = json.dumps(row, ensure_ascii=False)
-                print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
+    rows = read(path, columns)
+    total = 0
+    while window := list(islice(rows, 1024)):
+        total += len(window)
+        texts: Any = [tuple(row[column] for column in columns) for row in window]
+        for row, answer in zip(window, classifier.predict(texts, least), strict=True):
+            taken = {f"input_{key}" if key in answer else key: row[key] for key in row}
+            line = json.dumps(taken | answer, ensure_ascii=False)
+            print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
+    if count := classifier.num_unfamiliar:
+        remedy = "" if least is not None else "; --min-confidence 0 gives them no label"
+        note = f"note: {count} of {total} texts are empty or unlike those of training{remedy}"
+        print(note, file=sys.stderr)
 
 
 if __name__ == "__main__":

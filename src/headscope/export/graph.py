@@ -22,7 +22,7 @@ try:
     import onnx  # noqa: F401
     import onnxscript  # noqa: F401
 except ImportError as error:
-    remedy = "pip install 'headscope[onnx]'"
+    remedy = "from the clone: pip install -e '.[onnx]'"
     raise ConfigError(f"export: {error.name} is not installed; {remedy}") from None
 
 NOISY = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
