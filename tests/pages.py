@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from headscope.record.reader import ALIGNMENT, TYPES
-from headscope.record.schema import weights_from
 
 
 def unpack(bundle: bytes) -> dict[str, np.ndarray]:
@@ -37,15 +36,7 @@ class Shown:
 
     def weights(self, layer: int) -> np.ndarray:
         """Return the maps [head, query, key]."""
-        own = {
-            name: self.arrays.get(f"layer_{layer}/{name}")
-            for name in ("weights", "levels", "scales")
-        }
-        if own["weights"] is not None:
-            return own["weights"]
-        assert own["levels"] is not None
-        assert own["scales"] is not None
-        return weights_from(own["levels"], own["scales"])
+        return self.arrays[f"layer_{layer}/weights"].astype(np.float32)
 
     @property
     def probabilities(self) -> dict[str, float]:

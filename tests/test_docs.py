@@ -14,7 +14,6 @@ from headscope.attention.multi_head import MultiHeadAttention
 from headscope.heads.capture import capture
 from headscope.proof.verify import GROUPS, Precision
 from headscope.record.reader import read_index, read_step
-from headscope.record.schema import weights_from
 from headscope.record.writer import HeadRecorder
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +111,7 @@ def test_the_code_for_any_model_records_what_it_says(
     assert (index.layers, index.heads) == (["1.layers.0.self_attn", "1.layers.1.self_attn"], [4, 4])
     assert index.texts[0].tokens == ["[CLS]", "the", "cat", "sat"]
     arrays = read_step(folder / "heads" / index.steps[-1].file)
-    weights = weights_from(arrays["text_0/layer_1/levels"], arrays["text_0/layer_1/scales"])
+    weights = arrays["text_0/layer_1/weights"]
     recorder: HeadRecorder = found["recorder"]  # type: ignore[assignment]
     assert recorder.index.steps == index.steps
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=0.02)

@@ -338,8 +338,7 @@ class InspectionConfig(Settings):
         default=64,
         ge=2,
         le=MOST,
-        description="probe texts have at most N tokens; of longer ones that you give, the largest "
-        "weights of each query and an overview are recorded",
+        description="probe texts from validation have at most N tokens",
     )
     numbers: bool = Field(default=True, description="measure every head on validation texts")
     texts: Count | None = Field(
@@ -348,9 +347,6 @@ class InspectionConfig(Settings):
     every: Count | None = Field(default=None, description="also record maps every N steps")
     budget: Count = Field(
         default=256, description="MiB of recorded maps; near it, steps are thinned out evenly"
-    )
-    precision: Literal["uint8", "float16"] = Field(
-        default="uint8", description="type of recorded weights; uint8 with a scale per row"
     )
     causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
         default=800,

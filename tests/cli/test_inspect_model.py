@@ -171,10 +171,9 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
     assert re.search("heads (help|alone|matter)|the same class", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     index = read_index(tmp_path / "a/heads")
-    assert (index.kept, index.texts[0].text, index.classes) == (0, "the film was not bad", names)
+    assert (index.best, index.texts[0].text, index.classes) == (0, "the film was not bad", names)
     step = read_step(tmp_path / "a/heads" / index.steps[0].file)
-    assert step["verdicts"].shape == (3, 3)
-    assert step["studied"] >= 60
+    assert step["effects"].shape == (3, 3)
     assert step["text_0/without/heads"].shape == (3, 3, 2)
     alone = inspect(tmp_path, "model=mine", "data.path=texts.csv", "texts=40")
     assert "outputs/inspect/mine_" in alone

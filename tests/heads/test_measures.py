@@ -18,7 +18,6 @@ from headscope.heads.measures import (
     role,
     role_arrays,
 )
-from headscope.record.pairs import between, quadrants
 from headscope.record.schema import Text
 
 B, H, T = 5, 2, 7
@@ -194,63 +193,6 @@ def test_the_first_separator_ends_the_first_text() -> None:
     assert tokens.texts is not None
     assert tokens.texts.tolist() == [BERT_TEXTS, ROBERTA_TEXTS]
     assert tokens.rows([1]).texts.tolist() == [ROBERTA_TEXTS]  # type: ignore[union-attr]
-
-
-# --- what a map says of a pair of texts, held against loops written out ---
-
-
-# [CLS] a a a [SEP] b b [SEP], and what tokenizers of other families do.
-BERT = [None, 0, 0, 0, None, 1, 1, None]
-ROBERTA = [None, 0, None, None, 1, 1, 1, None]
-ONE_SPECIAL_INSIDE = [0, None, 0, 1, 1]
-FORMS = [BERT, ROBERTA, ONE_SPECIAL_INSIDE, [0, 0, 1]]
-
-
-def maps_of(tokens: int, heads: int = 3) -> np.ndarray:
-    scores = np.exp(2 * np.random.default_rng(0).standard_normal((heads, tokens, tokens)))
-    weights: np.ndarray = scores / scores.sum(axis=-1, keepdims=True)
-    return weights
-
-
-@pytest.mark.parametrize("segments", FORMS)
-def test_the_four_shares_and_what_goes_between_are_those_of_the_loop(
-    segments: list[int | None],
-) -> None:
-    weights = maps_of(len(segments))
-    shares = quadrants(weights, segments)
-    for head in range(3):
-        sums: dict[tuple[int, int], list[float]] = {}  # (from, to) -> of each token
-        for query, start in enumerate(segments):
-            for end in (0, 1) if start is not None else ():
-                row = [
-                    weight
-                    for weight, text in zip(weights[head, query], segments, strict=True)
-                    if text == end
-                ]
-                sums.setdefault((start, end), []).append(sum(row))
-        expected = [[np.mean(sums[start, end]) for end in (0, 1)] for start in (0, 1)]
-        np.testing.assert_allclose(shares[head], expected, rtol=1e-12)
-        across = np.mean([*sums[0, 1], *sums[1, 0]])
-        assert between(weights, segments)[head] == pytest.approx(across)
-
-
-def test_crossing_of_one_pair_is_between() -> None:
-    weights = maps_of(len(BERT)).astype(np.float32)
-    tokens = SPECIAL.tokens_of(torch.tensor([[2, 7, 8, 9, 3, 7, 8, 3]]), pairs=True)
-    found = crossing_mass(torch.from_numpy(weights)[None], None, tokens)
-    np.testing.assert_allclose(found[0], between(weights, BERT), rtol=1e-5)
-    nothing = SPECIAL.tokens_of(torch.tensor([[2, 3, 3]]), pairs=True)
-    assert crossing_mass(torch.full((1, 1, 3, 3), 1 / 3), None, nothing).item() == 0
-
-
-def test_a_text_without_tokens_has_no_shares_and_nothing_goes_between() -> None:
-    segments = [None, 0, 0, None, None]
-    weights = maps_of(5)
-    shares = quadrants(weights, segments)
-    assert np.isnan(shares[:, 1]).all()
-    np.testing.assert_allclose(shares[:, 0, 1], 0)
-    assert between(weights, segments).tolist() == [0, 0, 0]
-    assert between(weights, [None] * 5).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("segments", [[0], [0, 1, 1], [0, 2], [0, -1], [0, 10**400]])

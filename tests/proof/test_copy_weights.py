@@ -1,4 +1,4 @@
-"""Every form of multi-head attention equals the paper's, with its weights copied."""
+"""What verify does not check of the forms: masks, errors, and grouped queries."""
 
 import re
 from typing import Any
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from headscope.attention import MultiHeadAttention, SharedProjectionAttention
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
 from headscope.proof.copy_weights import copy_weights, read_weights, write_weights
-from headscope.proof.verify import run_form
 
 B, Q, K, H, E = 2, 5, 7, 3, 11
 D = H * E
@@ -46,34 +45,6 @@ def inputs() -> list[Tensor]:
 def close(found: Any, expected: Any) -> None:
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-MASKS = [
-    None,
-    torch.ones(Q, K, dtype=torch.bool).triu(1),
-    (torch.arange(K) >= torch.tensor([[6], [3]]))[:, None].expand(B, Q, K),
-    (torch.arange(K) >= torch.tensor([[6], [3]]))[:, None, None].expand(B, 1, Q, K),
-    torch.arange(B * H * Q * K).view(B, H, Q, K) % 5 == 3,
-]
-
-
-@pytest.mark.parametrize("form", FORMS[1:])
-@pytest.mark.parametrize("bias", [True, False])
-def test_every_form_equals_the_papers_and_weights_come_back(
-    form: type[nn.Module], bias: bool
-) -> None:
-    paper, other, back = made(PaperAttention, bias), made(form, bias, 2), made(form, bias, 3)
-    query, key = inputs()[:2]
-    copy_weights(paper, other)
-    copy_weights(other, back)
-    for mask in MASKS:
-        results = []
-        for layer in (paper, other, back):
-            output, weights = run_form(layer, query, key, mask)
-            gradients = torch.autograd.grad(output.sin().sum(), [query, key])
-            results.append((output, weights, *gradients))
-        close(results[1], results[0])
-        close(results[2], results[0])
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.float64])
@@ -124,13 +95,6 @@ def test_keys_and_values_of_different_lengths_or_batches_raise_an_error(
             layer(*wrong)
 
 
-def test_shared_projections_are_block_diagonal_ones() -> None:
-    shared, paper, (query, key, _) = made(SharedProjectionAttention), made(PaperAttention), inputs()
-    copy_weights(shared, paper)
-    for mask in MASKS[:-1]:
-        close(run_form(shared, query, key, mask), run_form(paper, query, key, mask))
-
-
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3])
 def test_grouped_queries_equal_heads_with_repeated_keys(num_kv_heads: int) -> None:
     torch.manual_seed(5)
@@ -143,7 +107,6 @@ def test_grouped_queries_equal_heads_with_repeated_keys(num_kv_heads: int) -> No
     query, key = (torch.randn(B, length, 42, dtype=torch.float64) for length in (Q, K))
     for tensors in ((query, query, query), (query, key, key)):
         close(grouped(*tensors, average_attn_weights=False), full(*tensors))
-    assert grouped.in_proj_weight.shape == (42 + 2 * num_kv_heads * 7, 42)
     own = MultiHeadAttention(42, 6, batch_first=True, num_kv_heads=num_kv_heads, kdim=13, vdim=17)
     output, weights = own(torch.randn(B, Q, 42), torch.randn(B, K, 13), torch.randn(B, K, 17))
     assert (output.shape, weights.shape) == ((B, Q, 42), (B, Q, K))

@@ -12,7 +12,7 @@ from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention, PaperAttention
 from headscope.command_settings import TraceConfig
 from headscope.proof.copy_weights import copy_weights
-from headscope.proof.trace import STEPS, computation, count, trace, trace_attention, values
+from headscope.proof.trace import STEPS, computation, count, trace, trace_attention
 
 B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
 D = H * E
@@ -40,15 +40,6 @@ def test_every_shape_is_the_one_that_the_formula_asks_for() -> None:
         "output projection": (1, token),
     }
     assert all(row.seconds > 0 for row in rows)
-
-
-def test_the_values_are_those_of_the_first_token_in_the_first_head() -> None:
-    layer, X = made()
-    found = {row.step.name: row.values for row in trace(layer, X.flip(0), HIDDEN.flip(0))}
-    maps = layer(X, X, X, HIDDEN[:, None])[1][1, 0, 0].tolist()  # the last two keys are padding
-    assert found["softmax"] == f"{maps[0]:.2f} {maps[1]:.2f} {maps[2]:.2f} ... 0.00"
-    assert found["mask"].endswith("... -inf")
-    assert values(torch.tensor([[[1.0, 2.0]]])) == "1.00 2.00"
 
 
 def test_a_heads_part_is_what_the_papers_matrices_of_one_head_give() -> None:
@@ -87,11 +78,6 @@ def test_multiply_adds_are_half_of_the_flops_that_torch_counts(H: int, E: int) -
         layer(X, X, X)
     counts = {step.name: count(step.cost, sizes) for step in STEPS if step.unit == "multiply-adds"}
     assert 2 * sum(counts.values()) == counter.get_total_flops()
-    products = counts["scores"] + counts["weighted sum"]
-    assert 2 * products == counter.get_flop_counts()["Global"][torch.ops.aten.bmm]
-    rows = {row.step.name: row for row in trace(layer, X, HIDDEN)}
-    for name in ("scale", "mask", "softmax"):
-        assert count(rows[name].step.cost, sizes) == B * H * T * T
 
 
 def shown(width: int = 200, **options: object) -> str:
@@ -105,20 +91,18 @@ def shown(width: int = 200, **options: object) -> str:
 
 
 def test_the_tables_show_shapes_values_and_costs() -> None:
+    layer, X = made()
+    found = {row.step.name: row.values for row in trace(layer, X.flip(0), HIDDEN.flip(0))}
+    maps = layer(X, X, X, HIDDEN[:, None])[1][1, 0, 0].tolist()  # the last two keys are padding
+    assert found["softmax"] == f"{maps[0]:.2f} {maps[1]:.2f} {maps[2]:.2f} ... 0.00"
+    small = shown(batch=2, seq_len=5, d_model=21, num_heads=3, dtype="bfloat16", bias=True)
+    assert "bfloat16 on cpu" in small
+    assert "1,848 parameters" in small
     printed = shown(110, batch=2)
     assert "B=2, T=100, D=768, H=8, E=96" in printed
     for cell in ["(2, 100, 2304)", "3 × (2, 8, 100, 96)", "(2, 8, 100, 100)", "... -inf",
                  "353,894,400 multiply-adds", "15,360,000", "2,362,368 parameters", "B·T·3·D·D  O(n·d²)"]:  # fmt: skip
         assert cell in printed, cell
-
-
-@pytest.mark.parametrize(
-    ("dtype", "bias", "parameters"), [("float64", False, "1,764"), ("bfloat16", True, "1,848")]
-)
-def test_other_types_and_no_biases(dtype: str, bias: bool, parameters: str) -> None:
-    printed = shown(batch=2, seq_len=5, d_model=21, num_heads=3, dtype=dtype, bias=bias)
-    assert f"{dtype} on cpu" in printed
-    assert parameters in printed
 
 
 def test_a_narrow_screen_folds_cells_and_cuts_none() -> None:

@@ -106,11 +106,11 @@ def test_inspect_writes_a_page_and_a_record_of_any_text(
     assert [shown.text for shown in index.texts] == [text]
     # The tab opens with which heads matter, as the run's own record has it.
     whole = read_index(trained / "heads")
-    (kept,) = (step.file for step in whole.steps if step.step == whole.kept)
-    assert index.kept == 0
+    (kept,) = (step.file for step in whole.steps if step.step == whole.best)
+    assert index.best == 0
     here = read_step(folder / "heads" / index.steps[0].file)
     there = read_step(trained / "heads" / kept)
-    for name in ("verdicts", "roles", "numbers/loss_zeroed/mean"):
+    for name in ("effects", "roles", "numbers/loss_zeroed/mean"):
         np.testing.assert_array_equal(here[name], there[name])
     done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
     assert "text_pair: expected none" in done.stderr
@@ -130,7 +130,6 @@ def test_inspect_without_a_text_measures_every_head(
     assert {"entropy_share", "separator", "loss_zeroed", "accuracy_zeroed"} <= set(head)
     assert len(found["sets"]["heads"]) == 8  # 2 layers of 4
     last = read_step(folder / "heads" / read_index(folder / "heads").steps[-1].file)
-    assert last["studied"] == 40
     assert last["numbers/loss_zeroed/mean"][0, 3] == pytest.approx(head["loss_zeroed"][0])
 
 

@@ -1,4 +1,4 @@
-"""A record that has everything a finished run's has, made up: effects, roles, norms.
+"""A record that has everything a finished run's has, made up: effects, roles.
 
 L layers, H heads, T tokens, C classes.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
+from records import step_arrays
 
 CLASSES = ["bad", "good"]
 ANSWER = (
@@ -63,11 +64,11 @@ def answered_run(
             extra |= {"answer": sentences}
             extra |= answer(layers, heads)
             extra |= of_texts(random, layers, heads, tokens, texts, len(classes))
-        named = [{f"layer {layer}": each[layer] for layer in range(layers)} for each in maps]
         likely = [random.dirichlet([2, *[1] * (len(classes) - 1)]) for _ in range(texts)]
         checks = [1e-7] * texts
-        recorder.record(step, named, numbers, (), likely, checks, as_stored(extra))
-    recorder.index.kept = kept
+        arrays = step_arrays(maps, numbers, as_stored(extra), probabilities=likely, check=checks)
+        recorder.write(step, arrays)
+    recorder.index.best = kept
     recorder.amend(kept, {})
     write_marker(folder)
     return recorder
@@ -84,11 +85,7 @@ def answer(layers: int, heads: int) -> dict[str, Any]:
     verdicts = np.full((layers, heads), -1)
     verdicts[:, 1::2] = 1
     verdicts[-1, 0] = 0
-    return {
-        "verdicts": verdicts,
-        "verdicts/smallest": 0.01,
-        "studied": np.int32(256),
-    }
+    return {"effects": verdicts}
 
 
 def contribution_arrays(
@@ -122,9 +119,6 @@ def of_texts(
             "without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
             "without/layers": random.dirichlet([1] * classes, size=layers),
         }
-        for layer in range(layers):
-            norms = random.uniform(0.1, 3, size=(heads, tokens))
-            values[f"layer_{layer}/value_norms"] = norms
         found |= {f"text_{text}/{name}": value for name, value in values.items()}
     return found
 

@@ -15,6 +15,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from headscope.record.schema import FOLDER, INDEX, Text
 from headscope.record.writer import HeadRecorder
+from records import step_arrays
 
 with warnings.catch_warnings():  # TensorBoard brings an html5lib that calls itself deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -120,8 +121,14 @@ def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **op
     """Record a run and return its folder of heads."""
     recorder = HeadRecorder(logdir / run, texts, **options)
     for step in steps:
-        maps = [{f"layer {at}": layer for at, layer in enumerate(text)} for text in step.maps]
-        others = (step.pooling, step.probabilities, step.checks, step.extra)
-        recorder.record(step.step, maps, step.numbers, *others)
+        arrays = step_arrays(
+            step.maps,
+            step.numbers,
+            step.extra,
+            pooling=step.pooling,
+            probabilities=step.probabilities,
+            check=step.checks,
+        )
+        recorder.write(step.step, arrays)
     assert (logdir / run / FOLDER / INDEX).exists()
     return logdir / run / FOLDER

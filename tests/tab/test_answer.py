@@ -95,7 +95,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
 ) -> None:
     recorder = answered_run(tmp_path / "mine", steps=(0, 100, 200), kept=100)
     (tmp_path / "mine" / "model.safetensors").touch()
-    recorder.index.kept = None
+    recorder.index.best = None
     recorder.amend(200, {})
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]
     for tab in tabs:
@@ -105,7 +105,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     tabs[1].press(",")
     tabs[1].press(",")
     tabs[1].drawn(0)
-    recorder.index.kept = 100
+    recorder.index.best = 100
     recorder.amend(100, {})
     expected = [(100, ANSWER), (0, "Heads were ablated at step 100")]
     for tab, (step, words) in zip(tabs, expected, strict=True):

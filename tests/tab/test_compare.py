@@ -9,6 +9,7 @@ from heads_server import maps_of
 
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
+from records import step_arrays
 
 JOB = "model.num_heads_1_model.num_layers_1_optimizer.learning_rate"  # of a sweep
 CAPTIONS = ".other-head h2"
@@ -39,7 +40,7 @@ def test_the_command_that_is_advised_names_the_run_whatever_its_script(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     recorder = HeadRecorder(tmp_path / "映画 評", [Text("t", ["a", "b"], "a b")])
-    recorder.record(0, [{"layer 0": maps_of(0, 1, 3, 2)[0]}])
+    recorder.write(0, step_arrays([maps_of(0, 1, 3, 2)]))
     (tmp_path / "映画 評" / "model.safetensors").touch()
     tab = open_tab(tmp_path)
     tab.drawn(0)
@@ -56,8 +57,8 @@ def test_the_command_that_is_advised_names_the_run_whatever_its_script(
 @pytest.mark.slow
 def test_layers_of_a_foreign_model_have_their_numbers(open_tab: Opener, tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path / "foreign", [Text("t", ["a", "b"], "a b")])
-    maps = {f"enc.layers.{at}.self_attn": each for at, each in enumerate(maps_of(0, 2, 3, 2))}
-    recorder.record(0, [maps])
+    names = [f"enc.layers.{at}.self_attn" for at in range(2)]
+    recorder.write(0, step_arrays([maps_of(0, 2, 3, 2)]), names)
     tab = open_tab(tmp_path)
     tab.drawn(0)
     assert tab.find(".grid .row-name").all_inner_texts()[1:] == ["layer 0", "layer 1"]

@@ -5,13 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
 from heads_browser import PATIENCE, Opener, Tab, assert_close, expected_pixels, pixels_of, stored
 from heads_server import Server, Step, maps_of, softmax, write_run
-from hostile_records import BAD_INDEX, BAD_STEP, write_hostile
 
 from headscope.record.schema import Text
 from headscope.tab.summaries import write_marker
@@ -255,11 +253,9 @@ def test_how_far_the_maps_are_from_what_the_model_computed(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     steps = [recorded(step, first_maps(step)) for step in (0, 100)]
-    steps[1].extra = {"text_0/rounding": np.array(0.0015, dtype=np.float32)}
     write_run(tmp_path, "mine", two_texts(), steps)
     tab = open_tab(tmp_path)
     tab.drawn(100)
-    tab.says(".trust", "the softmax recomputed: 1.5e-3; between")
     tab.says(".trust", "times the values: 3.0e-8.")
 
 
@@ -318,34 +314,6 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     tab.drawn(0)
     tab.expect(".grid .error").to_be_hidden()
     tab.looks(".head .large", expected_pixels(first_maps(0)[0][0]))
-
-
-@pytest.mark.slow
-def test_one_page_goes_through_hostile_runs_and_shows_a_good_one_rightly(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    runs = write_hostile(tmp_path)
-    tab = open_tab(tmp_path, f"#p.heads.run={quote(runs[0])}")
-    tab.drawn(10)
-    expected = pixels_of(tab, ".grid canvas", 4)
-    listed = tab.find(".choose-run option").evaluate_all("all => all.map((option) => option.value)")
-    unlisted = {f"an index that is {what}" for what in ("missing", "a pipe")}
-    assert set(runs) - set(listed) == unlisted
-    some = [run for run in runs[1:] if run in listed]
-    for run in [*some[::3], runs[-1]]:  # test_plugin.py asks for each of them
-        tab.find(".choose-run").select_option(value=run)
-        is_bad = run in BAD_INDEX or run in BAD_STEP
-        tab.wait(f"""() => {{
-          const says = [...document.querySelectorAll('.error')].some(it => !it.hidden);
-          return says || (!{str(is_bad).lower()} && !document.querySelector('.now.pending'));
-        }}""")
-        said = tab.find(".error:visible").all_inner_texts()
-        assert len(said) == len(set(said)), run
-    tab.drawn(10)
-    tab.shows(".grid .caption", "the last good one · step 10")
-    tab.expect(".error:visible").to_have_count(0)
-    tab.expect(".table tbody tr").to_have_count(6)
-    tab.looks(".grid canvas", expected, 4)
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -413,22 +381,21 @@ def test_the_page_does_not_scroll_sideways(
 
 
 @pytest.mark.slow
-def test_a_long_text_shows_its_overview_and_top_keys(open_tab: Opener, tmp_path: Path) -> None:
+def test_a_long_text_is_shown_whole(open_tab: Opener, tmp_path: Path) -> None:
     count = 300
     maps = maps_of(3, 2, 2, count, 3.0)
     words = [f"t{n}" for n in range(count)]
     write_run(tmp_path, "mine", [Text("long", words, " ".join(words))], [Step(0, [maps])])
     tab = open_tab(tmp_path)
     tab.drawn(0)
-    assert pixels_of(tab, ".head .large").shape == (64, 64, 3)
-    assert pixels_of(tab, ".grid .map canvas", 3).shape == (64, 64, 3)
+    assert pixels_of(tab, ".head .large").shape == (300, 300, 3)
+    assert pixels_of(tab, ".grid .map canvas", 3).shape == (48, 48, 3)
     tab.choose(1, 1)
     tab.find(f"{TOKENS} >> .token >> nth=5").hover()
     tab.says(READOUT, "query 5 t5")
-    row = maps[1][1][5].astype(np.float64)
     tab.find(f"{TOKENS} >> .token >> nth=5").click()
-    tab.find(f"{TOKENS} >> .token >> nth={np.argmin(row)}").hover()
-    tab.says(READOUT, "not among its top keys")
+    tab.find(f"{TOKENS} >> .token >> nth=280").hover()
+    tab.says(READOUT, "→ key 280 t280")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
 from pages import unpack
+from records import step_arrays
 
 PATIENCE = 120  # seconds; two busy cores may be slow
 START = (
@@ -78,12 +79,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recorder = HeadRecorder(folder / run, [Text("probe", ["a", "b"], "a b", "x")], ["x", "y"])
         for step in (0, 4):
             numbers = {"entropy": (np.full((1, 2), float(step)), np.full((1, 2), np.nan))}
-            recorder.record(
-                step,
-                [{"layer 0": np.full((2, 2, 2), 0.5)}],
-                numbers,
-                probabilities=[np.array([1.0, 0.0])],
-            )
+            maps = [[np.full((2, 2, 2), 0.5)]]
+            recorder.write(step, step_arrays(maps, numbers, probabilities=[[1.0, 0.0]]))
         write_marker(folder / run)
     return folder
 
@@ -115,8 +112,7 @@ def check_routes(ask: Get, run: str) -> None:
     assert (status, [step["step"] for step in json.loads(answer)["steps"]]) == (200, [0, 4])
     status, answer = ask("plugin/heads/maps", run=run, step=4, text=0)
     arrays = unpack(answer)
-    assert (status, arrays["layer_0/levels"].tolist()) == (200, np.full((2, 2, 2), 255).tolist())
-    assert arrays["layer_0/scales"].tolist() == np.full((2, 2), 0.5).tolist()
+    assert (status, arrays["layer_0/weights"].tolist()) == (200, np.full((2, 2, 2), 0.5).tolist())
     status, answer = ask("plugin/heads/numbers", run=run, step=4)
     measures = {"entropy": {"mean": [[4.0, 4.0]], "error": [[None, None]]}}
     assert (status, json.loads(answer)) == (200, {"measures": measures, "extra": {}})

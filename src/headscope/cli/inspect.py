@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,11 +55,9 @@ from headscope.terminal import Bar, show_line, terminal
 
 # Of a run's record: which heads matter.
 KNOWN = {
-    "verdicts",
-    "verdicts/smallest",
+    "effects",
     "answer",
     "answer/details",
-    "studied",
     "roles",
     "roles/score",
     "numbers/loss_zeroed/mean",
@@ -89,7 +86,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         output = run_probe(
             run.model, probe, run.labels, run.objective, run.temperature, with_ablations=True
         )
-    effects = recorded_step(run, KNOWN.intersection)
+    effects = recorded_step(run, KNOWN.__contains__)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
     place = folder if run.is_writable else Path(f"{run.folder.name}_{folder.name}")
     path = Path(config.output or f"{place}.html")
@@ -130,10 +127,9 @@ def _record_text(
     with SummaryWriter(str(folder)) as writer:
         write_output(writer, "text", output, run.config.inspection.max_tokens, 0)
         add_summary(writer, marker_summary(), 0)
-    settings = replace(run.config.inspection, max_tokens=len(probe.text.tokens))
     notes = {"dropout": "off", "precision": "32-true"}
-    recorder = new_recorder(folder, [probe], run.labels, settings, notes)
-    recorder.index.kept = 0 if effects else None
+    recorder = new_recorder(folder, [probe], run.labels, run.config.inspection, notes)
+    recorder.index.best = 0 if effects else None
     recorder.write(0, head_report([output], numbers) | effects)
 
 

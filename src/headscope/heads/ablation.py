@@ -135,9 +135,9 @@ def ablation_effect(
 
 
 def effect_arrays(effects: Mapping[Head, AblationEffect]) -> dict[str, np.ndarray]:
-    """Return the effects by the record's names: `verdicts` [L, H] and what belongs to all heads."""
+    """Return the record's `effects` [L, H]."""
     layers = list(dict.fromkeys(layer for layer, _ in effects))
     states = np.full((len(layers), 1 + max(head for _, head in effects)), NO_HEAD, dtype=np.int32)
     for (layer, head), effect in effects.items():
         states[layers.index(layer), head] = RECORDED[effect.state]
-    return {"verdicts": states, "verdicts/smallest": np.array(MIN_EFFECT, dtype=np.float32)}
+    return {"effects": states}

@@ -19,7 +19,6 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from headscope.attention.functional import AttentionCall
-from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
@@ -44,14 +43,12 @@ from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.record.contributions import CLASSES_KEPT, Explanation
-from headscope.record.pairs import between, quadrants
 from headscope.record.reader import split_measures
 from headscope.record.schema import Arrays, Text, label_text
-from headscope.record.writer import HeadRecorder, rounded
+from headscope.record.writer import HeadRecorder
 from headscope.tab.page import PageText
 
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
-MAX_EXACT = 2**16  # weights of all maps of a text, up to which a page has them in float32
 
 
 class Probe(NamedTuple):
@@ -162,7 +159,7 @@ def run_probe(
     Ablations take a forward pass for each head.
     """
     batch = moved(probe.batch, device_of(model))
-    logits, layers, arrays = _observed(model, batch, probe.text)
+    logits, layers, arrays = _observed(model, batch)
     probabilities = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
@@ -190,13 +187,11 @@ def run_probe(
 
 def maps_alone(model: nn.Module, probe: Probe) -> ProbeOutput:
     """Return the maps of a model that gives no logits."""
-    _, layers, arrays = _observed(model, moved(probe.batch, device_of(model)), probe.text)
+    _, layers, arrays = _observed(model, moved(probe.batch, device_of(model)))
     return ProbeOutput(probe.text, layers, {}, [], arrays, None)
 
 
-def _observed(
-    model: nn.Module, batch: Batch, text: Text
-) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
+def _observed(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
     """Return the logits, the names of the layers, and the arrays of their maps."""
     arrays: Arrays = {}
     names: list[str] = []
@@ -206,40 +201,18 @@ def _observed(
         if name not in names:
             names.append(name)
         layer = f"layer_{names.index(name)}"
-        weights = call.weights()[0].cpu().numpy().astype(np.float32)
-        arrays[f"{layer}/weights"] = weights
+        arrays[f"{layer}/weights"] = call.weights()[0].cpu().numpy().astype(np.float32)
         differences.append(call.difference())
-        module = headed.get(name)
-        if isinstance(module, HeadedAttention) and call.values is not None:
-            arrays[f"{layer}/value_norms"] = value_norms(module, call.values)[0].cpu().numpy()
-        if text.segments is not None:
-            arrays[f"{layer}/quadrants"] = quadrants(weights, text.segments).astype(np.float32)
 
     def keep_pooling(name: str, call: AttentionCall) -> None:
         arrays["pooling"] = call.weights()[0, 0, 0].cpu().numpy().astype(np.float32)
 
-    headed = headed_layers(model)
     maps = observe(model, keep, HEADED)
     poolings = observe(model, keep_pooling, ScoredAttention)
     with torch.no_grad(), eval_mode(model), maps, poolings:
         logits = model(*batch.inputs).float().cpu()
     arrays["check"] = np.array(max(differences), dtype=np.float32)
     return logits, names, arrays
-
-
-def value_norms(layer: HeadedAttention, values: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K"]:
-    """Return || W^O_h v_hk ||: the length of what key k adds to a query per unit of weight.
-
-    Times the weight, that is how much the key really adds: a head may attend to a token whose value
-    is next to nothing (Kobayashi et al. 2020, Attention is Not Only a Weight, section 3). In
-    float32.
-    """
-    weight = layer.output_projection.weight.float()
-    columns = weight.unflatten(1, (layer.num_heads, -1))  # [D, H, E]
-    squares = torch.einsum("dhe,dhf->hef", columns, columns)
-    vectors = values.float()
-    with torch.autocast(values.device.type, enabled=False):
-        return torch.einsum("bhke,hef,bhkf->bhk", vectors, squares, vectors).clamp_min(0).sqrt()
 
 
 def stack_layers(layers: Sequence[np.ndarray], fill: float = np.nan) -> np.ndarray:
@@ -289,24 +262,29 @@ def number_arrays(summary: Summary) -> Arrays:
 def text_summary(output: ProbeOutput) -> Summary:
     """Return the measures of every head over this one text; see `headscope.heads.measures`."""
     statistics = measures.HeadStatistics()
+    tokens = None if output.text.segments is None else _tokens_of_pair(output.text)
     for name, weights in zip(output.layers, output.maps, strict=True):
         is_read_at_first = output.text.readout == 0 and name == output.layers[-1]
         rows = weights[:, :1] if is_read_at_first else weights
-        statistics.update(name, torch.from_numpy(rows)[None])  # [1, H, Q, T]
+        statistics.update(name, torch.from_numpy(rows)[None], None, tokens)  # [1, H, Q, T]
     return statistics.summary()
+
+
+def _tokens_of_pair(text: Text) -> measures.Tokens:
+    special = (text.special or [])[1:]
+    separators = torch.zeros(1, len(text.tokens), dtype=torch.bool)  # [B, T]
+    separators[:, special] = True
+    texts = [-1 if segment is None else segment for segment in text.segments or []]
+    return measures.Tokens(separators, torch.tensor([texts]))
 
 
 def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     """Return numbers/<measure>/mean [L, H] of this one text, whose `text_summary` is given.
 
-    Of a pair also what goes from one text to the other, and each head's contribution where there is
-    one.
+    Each head's contribution too, where there is one.
     """
     numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
-    if output.text.segments is not None:
-        crossing = [between(weights, output.text.segments) for weights in output.maps]
-        means["numbers/between/mean"] = stack_layers(crossing)
     if output.explanation is not None:
         means["numbers/contribution/mean"] = output.explanation.heads.sum(axis=-1)
     return means
@@ -338,8 +316,6 @@ def new_recorder(
         texts,
         classes,
         config.budget * MIB,
-        config.max_tokens,
-        config.precision == "float16",
         notes,
     )
 
@@ -368,9 +344,9 @@ def record_study(
     temperature: float = 1.0,
 ) -> bool:
     """Add a study and the probes without each head to the best step; False if it was dropped."""
-    recorder.index.kept = step
+    recorder.index.best = step
     where = f"step {step}, the best checkpoint, on {study.texts} texts"
-    recorder.index.notes["causes"] = f"measured at {where}"
+    recorder.index.notes["ablation"] = f"measured at {where}"
     recorder.amend(step, study_arrays(study))
     return record_best(recorder, step, model, probes, objective, temperature, True)
 
@@ -407,18 +383,10 @@ def record_best(
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:
-    """Return what a page shows of a text: its arrays, those of its step, and notes.
-
-    Weights are exact in float32 where they are few; else they are rounded to one byte, as in a
-    record.
-    """
-    arrays = dict(output.arrays)
-    rounding = 0.0
-    if sum(weights.size for weights in output.maps) > MAX_EXACT:
-        for number in range(len(output.layers)):
-            parts, difference = rounded(arrays.pop(f"layer_{number}/weights"))
-            arrays |= {f"layer_{number}/{name}": values for name, values in parts.items()}
-            rounding = max(rounding, difference)
-    arrays["rounding"] = np.array(rounding, dtype=np.float32)
+    """Return what a page shows of a text: its arrays and those of its step, as in a record."""
+    arrays = {
+        name: array.astype(np.float16) if name.endswith("/weights") else array
+        for name, array in output.arrays.items()
+    }
     of_heads, others = split_measures(step)
     return PageText(output.text, arrays, of_heads, notes, others)

@@ -49,11 +49,8 @@ class HeadSets:
 
     def arrays(self, layers: Sequence[str]) -> dict[str, np.ndarray]:
         """Return the record's members."""
-        accuracy = np.full(len(self.order) + 1, np.nan, dtype=np.float32)
-        accuracy[self.sizes] = self.correct.mean(axis=1)
         return {
             "sets/heads": np.array(self._numbered(layers), dtype=np.int32),
-            "sets/accuracy": accuracy,
             "sets/enough": np.array(self.enough, dtype=np.int32),
         }
 

@@ -179,7 +179,7 @@ def show(
             of them, or C numbers 0 and 1, as transformers trains on. A column or tensor serves,
             too. With tokens: the names of the C classes, in the order of the logits.
         max_tokens: a longer text is cut, for the model too, and the page says so. The page grows
-            with the square of this: 12 x 12 heads take 3 MiB at 128 tokens, 12 at 256.
+            with the square of this: 12 x 12 heads take 6 MB at 128 tokens, 25 at 256.
 
     Raises:
         ValueError: if the model is no sequence classifier, its heads cannot be ablated over texts,

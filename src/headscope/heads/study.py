@@ -83,7 +83,6 @@ class Study:
         return {
             "answer": np.array(self.answer),
             "answer/details": np.array(self.details),
-            "studied": np.array(self.texts, dtype=np.int32),
             **self.sets.arrays(list(self.numbers)),
             **effect_arrays(self.effects),
             **role_arrays(self.numbers),

@@ -1,22 +1,14 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import TABLE, check_supported, live_content
-from headscope.record.reader import read_index, read_members, split_measures
-from headscope.record.schema import (
-    FOLDER,
-    INDEX,
-    RUN_NOTE,
-    Arrays,
-    Index,
-    MemberCheck,
-    RecordError,
-)
+from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
+from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, RecordError
 from headscope.tab.page import PageText, live_page
 
 if TYPE_CHECKING:
@@ -53,7 +45,7 @@ def live_html(
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
     check_live(run, dtype, max_mb)  # before seconds of packing
-    recorded = recorded_step(run, _of_heads)
+    recorded = recorded_step(run)
     measures, extra = split_measures(recorded)
     heads = [layer.num_heads for layer in headed_layers(run.model).values()]
     width = run.config.model.d_model
@@ -75,8 +67,8 @@ def live_html(
         "curve": run.chosen.curve,  # how sure: see the prediction
         "most_unknown": run.chosen.most_unknown,
     }
-    if "verdicts" in extra or "answer" in extra:
-        index["kept"] = 0
+    if "effects" in extra or "answer" in extra:
+        index["best"] = 0
     content = live_page(
         f"Type a text, see every head decide · run {name}: {network}",
         index,
@@ -111,17 +103,16 @@ def _least_mb(run: "Run", dtype: Dtype) -> float:
     return 1.2 * (4 * numbers - 2 * halved) / MB  # base64 adds a third, gzip saves a tenth
 
 
-def recorded_step(run: "Run", choose: Callable[[Mapping[str, int]], Iterable[str]]) -> Arrays:
-    """Return chosen arrays of the best step of a run's record; {} if there is none.
+def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) -> Arrays:
+    """Return the wanted arrays of the best step of a run's record; {} if there is none.
 
     A record that is there and cannot be read, or is another run's, is a note.
     """
     try:
         index = own_index(run)
-        check = MemberCheck(index.heads, len(run.labels)).check
         for step in index.steps:
-            if step.step == index.kept:
-                return read_members(run.folder / FOLDER / step.file, choose, check)
+            if step.step == index.best:
+                return read_step(run.folder / FOLDER / step.file, is_wanted)
     except RecordError as error:
         if (run.folder / FOLDER).is_dir():
             warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")
@@ -134,8 +125,3 @@ def own_index(run: "Run") -> Index:
     if index.notes.get(RUN_NOTE) != run.setup.identity():
         raise RecordError(f"{INDEX}: is the record of another run")
     return index
-
-
-def _of_heads(names: Iterable[str]) -> list[str]:
-    """Return what a record has of the heads themselves, without texts of the data."""
-    return [name for name in names if not name.startswith("text_")]

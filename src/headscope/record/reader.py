@@ -7,34 +7,21 @@ over them without a copy. Numbers are little-endian.
 """
 
 import json
+import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from pydantic import ValidationError
 
-from headscope.record.schema import (
-    INDEX,
-    INDEX_ADAPTER,
-    MAX_HEADS,
-    MAX_TOKENS_OF_ALL,
-    MEASURE,
-    Arrays,
-    Index,
-    RecordError,
-    step_file,
-)
+from headscope.record.schema import INDEX, INDEX_ADAPTER, VERSION, Arrays, Index, RecordError
 
-MAX_INDEX_BYTES = 2**23
-MAX_BYTES = 2**29  # of the arrays that are read together
-MAX_READ_BYTES = 2**21  # at once, so that a file lists some 30,000 members at most
 ALIGNMENT = 8
-TYPES = {"uint8": "|u1", "int32": "<i4", "float32": "<f4"}
+TYPES = {"uint8": "|u1", "int32": "<i4", "float16": "<f2", "float32": "<f4"}
+MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)
 
 
 @contextmanager
@@ -52,88 +39,50 @@ def record_errors(path: Path) -> Iterator[None]:
 
 
 def read_index(folder: Path) -> Index:
-    """Read and check index.json; RecordError if it is missing, broken or beyond the bounds."""
+    """Read index.json; RecordError if it is missing, broken, or of another version."""
     path = folder / INDEX
     with record_errors(path):
-        size = path.stat().st_size
-        if size > MAX_INDEX_BYTES:
-            raise RecordError(f"{INDEX}: expected at most {MAX_INDEX_BYTES} bytes, got {size}")
         try:
-            index = INDEX_ADAPTER.validate_json(path.read_bytes())
+            return INDEX_ADAPTER.validate_json(path.read_bytes())
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             key = ".".join(map(str, first["loc"]))[:100] or "cannot be read"
-            remedy = "; upgrade headscope" if key == "version" else ""
+            remedy = f"; only records of version {VERSION} are read" if key == "version" else ""
             raise RecordError(f"{INDEX}: {key}: {first['msg']}{remedy}") from error
-        _check_index(index)
-    return index
 
 
-def _check_index(index: Index) -> None:
-    """Check what no single key can say; ValueError if it does not fit."""
-    num_tokens = sum(len(text.tokens) for text in index.texts)
-    steps = [step.step for step in index.steps]
-    if not index.heads or len(index.heads) != len(index.layers):
-        raise ValueError("heads: expected the number of heads of each of its layers")
-    if sum(index.heads) > MAX_HEADS:
-        raise ValueError(f"heads: expected at most {MAX_HEADS} in all, got {sum(index.heads)}")
-    if num_tokens > MAX_TOKENS_OF_ALL:
-        raise ValueError(f"texts: expected at most {MAX_TOKENS_OF_ALL} tokens, got {num_tokens}")
-    if steps != sorted(set(steps)):
-        raise ValueError("steps: expected rising numbers")
-    if any(step.file != step_file(step.step) for step in index.steps):
-        raise ValueError("steps: expected the file of each step, got another name")
+def read_step(path: Path, is_wanted: Callable[[str], object] = bool) -> Arrays:
+    """Read a step's arrays, those with a wanted name; RecordError if the file is damaged.
 
-
-class _LimitedFile(FileIO):
-    """A file that reads at most `MAX_READ_BYTES` at once: zipfile reads the list of members so."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > MAX_READ_BYTES:
-            raise ValueError(f"expected to read at most {MAX_READ_BYTES} bytes at once, got {size}")
-        return super().read(size)
-
-
-def read_members(
-    path: Path,
-    choose: Callable[[Mapping[str, int]], Iterable[str]],
-    check: Callable[[str, np.ndarray], None] = lambda name, array: None,
-    max_bytes: int = MAX_BYTES,
-) -> Arrays:
-    """Read the arrays of a step that `choose` picks from the bytes of each, and no others.
-
-    `check` raises ValueError to reject one. RecordError if the file is missing, broken, tampered
-    with, or if they would take more than `max_bytes` together.
+    Nothing is unpickled.
     """
-    with record_errors(path), _LimitedFile(path) as file, NpzFile(file, allow_pickle=False) as npz:
-        infos = npz.zip.infolist()  # type: ignore[union-attr]
-        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in infos}
-        names = list(choose(sizes))
-        claimed = sum(sizes[name] for name in names)
-        if claimed > max_bytes + 2**16:  # headers count too
-            raise RecordError(f"{path.name}: expected at most {max_bytes} bytes, got {claimed}")
-        arrays = {}
-        for name in names:
-            arrays[name] = np.asarray(npz[name])
-            check(name, arrays[name])
-    return arrays
+    with record_errors(path), path.open("rb") as file, np.load(file, allow_pickle=False) as step:
+        return {name: step[name] for name in filter(is_wanted, step.files)}
 
 
-def read_step(path: Path, prefix: str = "") -> Arrays:
-    """Read the arrays of a step of one's own; RecordError if it is broken."""
-    with record_errors(path), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files if name.startswith(prefix)}
+def is_of_heads(name: str) -> bool:
+    """Return whether an array of a step belongs to the heads, and to no text."""
+    return not name.startswith("text_")
+
+
+def read_text(path: Path, number: int) -> Arrays:
+    """Read the arrays of a text, without text_t/ in their names; RecordError if it has no maps."""
+    prefix = f"text_{number}/"
+    arrays = read_step(path, lambda name: name.startswith(prefix))
+    if f"{prefix}layer_0/weights" not in arrays:
+        raise RecordError(f"{path.name}: has no maps of text {number}; choose another step")
+    return {name.removeprefix(prefix): array for name, array in arrays.items()}
 
 
 def pack(arrays: Arrays) -> bytes:
-    """Return the arrays as one bundle; float16 becomes float32; ValueError for another type."""
+    """Return the arrays as one bundle; ValueError for a type that is not among TYPES."""
     entries = []
     parts = []
     offset = 0
     for name, array in arrays.items():
-        kind = "float32" if array.dtype == np.float16 else array.dtype.name
+        kind = array.dtype.name
         if kind not in TYPES:
-            raise ValueError(f"{name}: expected {', '.join(TYPES)} or float16, got {array.dtype}")
+            raise ValueError(f"{name}: expected {', '.join(TYPES)}, got {kind}")
         entries.append({"name": name, "type": kind, "shape": array.shape, "offset": offset})
         parts.append(_padded(array.astype(TYPES[kind]).tobytes()))
         offset += len(parts[-1])

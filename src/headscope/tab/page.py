@@ -79,8 +79,8 @@ def page(
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
-    if all("verdicts" in text.extra for text in texts):
-        index["kept"] = 0  # the step with the effects of ablation
+    if all("effects" in text.extra for text in texts):
+        index["best"] = 0  # the step with the effects of ablation
     content = {"index": index, "texts": list(map(_content, texts))}
     return _document(title, content, "index")
 

@@ -8,13 +8,12 @@ leads to it.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugin_util import context as request_context
 from tensorboard.plugin_util import experiment_id
@@ -22,29 +21,19 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.record.reader import (
+    is_of_heads,
     pack,
     read_index,
-    read_members,
+    read_step,
+    read_text,
     record_errors,
     split_measures,
 )
-from headscope.record.schema import (
-    FOLDER,
-    INDEX,
-    INDEX_ADAPTER,
-    Arrays,
-    Index,
-    MemberCheck,
-    RecordError,
-    other_names,
-)
+from headscope.record.schema import FOLDER, INDEX, INDEX_ADAPTER, Arrays, Index, RecordError
 from headscope.tab.page import STATIC, PageText, page
 from headscope.tab.summaries import PLUGIN
 
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
-# Bytes of an array besides those of texts that is sent as JSON, and of all of them.
-MAX_ARRAY_BYTES = 2**20
-MAX_NUMBERS_BYTES = 2**22
 Answer = Callable[[Request], Response]
 
 
@@ -178,15 +167,15 @@ class HeadsPlugin(TBPlugin):
         return _respond(request, bundle, "application/octet-stream")
 
     def _numbers(self, request: Request) -> Response:
-        path, index, _ = self._step(request)
-        measures, extra = _other_arrays(path, index)
+        path, _, _ = self._step(request)
+        measures, extra = _other_arrays(path)
         return _json(request, {"measures": measures, "extra": extra})
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
         path, index, step = self._step(request)
         arrays = _text_arrays(path, index, number)
-        measures, extra = _other_arrays(path, index)
+        measures, extra = _other_arrays(path)
         text = index.texts[number]
         run = request.args["run"]
         with record_errors(path):
@@ -204,35 +193,15 @@ def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
 
 
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
-    """Return the arrays of one text that a page shows, by their names without text_t/."""
+    """Return the arrays of one text."""
     if text >= len(index.texts):
         raise RecordError(f"text {text}: expected one of {len(index.texts)}, counted from 0")
-    prefix = f"text_{text}/"
-    members = MemberCheck(index.heads, len(index.classes), len(index.texts[text].tokens))
-
-    def choose(sizes: Mapping[str, int]) -> list[str]:
-        return [prefix + name for name in members.arrays if prefix + name in sizes]
-
-    def check(name: str, array: np.ndarray) -> None:
-        members.check(name.removeprefix(prefix), array)
-
-    found = read_members(path, choose, check)
-    if not found:
-        raise RecordError(f"{path.name}: has no arrays of text {text}; choose another step")
-    arrays = {name.removeprefix(prefix): array for name, array in found.items()}
-    with record_errors(path):
-        members.check_text(arrays)
-    return arrays
+    return read_text(path, text)
 
 
-def _other_arrays(path: Path, index: Index) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _other_arrays(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return {measure: {"mean": [layer][head], "error": ...}}, and the other small arrays."""
-
-    def choose(sizes: Mapping[str, int]) -> list[str]:
-        return [name for name in other_names(sizes) if sizes[name] <= MAX_ARRAY_BYTES]
-
-    check = MemberCheck(index.heads, len(index.classes)).check
-    arrays = read_members(path, choose, check, MAX_NUMBERS_BYTES)
+    arrays = read_step(path, is_of_heads)
     with record_errors(path):
         return split_measures(arrays)
 

@@ -129,13 +129,13 @@ class RecordHeads(AtValidation):
                 f"RecordHeads: inputs: expected maps with a row for each of {num_texts} texts,"
                 f" got {rows}"
             )
-        of_texts = []
+        arrays = {}
         for row, text in enumerate(self.texts):
             T = len(text.tokens)
-            of_texts.append(
-                {name: each[row, :, :T, :T].cpu().numpy() for name, each in maps.items()}
-            )
-        self.recorder.record(trainer.global_step, of_texts)
+            for number, weights in enumerate(maps.values()):
+                of_text = weights[row, :, :T, :T].cpu().numpy()
+                arrays[f"text_{row}/layer_{number}/weights"] = of_text
+        self.recorder.write(trainer.global_step, arrays, list(maps))
 
 
 class ProbeSet(NamedTuple):

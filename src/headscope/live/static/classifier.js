@@ -7,6 +7,7 @@ import { Evidence } from "./evidence.js";
 import {
   dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
 } from "./functional.js";
+import { fromHalves } from "./maps.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
@@ -22,29 +23,14 @@ async function bytesOf({ blob, gzip }) {
   return new Response(stream).arrayBuffer();
 }
 
-/* Every number of 16 bits as one of 32. */
-function halves() {
-  const table = new Float32Array(2 ** 16);
-  for (let bits = 0; bits < 2 ** 16; bits += 1) {
-    const exponent = (bits >> 10) & 31;
-    const fraction = bits & 1023;
-    let size = (1024 + fraction) * 2 ** (exponent - 25);
-    if (exponent === 0) size = fraction * 2 ** -24;
-    if (exponent === 31) size = fraction ? NaN : Infinity;
-    table[bits] = bits >> 15 ? -size : size;
-  }
-  return table;
-}
-
 function arraysOf(buffer, places) {
-  const table = halves();
   const arrays = new Map();
   for (const [name, { offset, shape, type }] of Object.entries(places)) {
     const count = shape.reduce((product, side) => product * side, 1);
     let values;
     if (type === "uint64") values = new BigUint64Array(buffer, offset, count);
     else if (type === "float32") values = new Float32Array(buffer, offset, count);
-    else values = Float32Array.from(new Uint16Array(buffer, offset, count), (bits) => table[bits]);
+    else values = fromHalves(new Uint16Array(buffer, offset, count));
     arrays.set(name, values);
   }
   return arrays;
@@ -87,7 +73,6 @@ export class Classifier {
       key: { weight: inner.subarray(d * d, values), bias: innerBias.subarray(d, values / d) },
       value: linear(inner.subarray(values), innerBias.subarray(values / d)),
       output: of("attention.out_proj"),
-      squares: this.squaresOf(own("attention.out_proj.weight")),
       up: of("feedforward.0"),
       down: of("feedforward.2"),
       evidence: own("evidence.weight"),
@@ -98,18 +83,6 @@ export class Classifier {
 
   norm(name) {
     return { gamma: this.get(`${name}.weight`), beta: this.get(`${name}.bias`) };
-  }
-
-  /* W_h^T W_h of each head's output projection, [E, E]: lengths of what a value adds. */
-  squaresOf(weight) {
-    const { heads, width: E, d } = this;
-    const rows = transposed(weight, d);
-    return Array.from({ length: heads }, (_, h) => {
-      const own = rows.subarray(h * E * d, (h + 1) * E * d);
-      const squares = new Float32Array(E * E);
-      product(own, own, d, squares, 0, E);
-      return squares;
-    });
   }
 
   read(parts, options = {}) {
@@ -298,20 +271,8 @@ export class Classifier {
     const { width: E, heads, keyHeads } = this;
     const T = values.length / keyHeads / E;
     const weights = new Float32Array(heads * T * T);
-    const norms = new Float32Array(heads * T);
-    maps.forEach((map, h) => {
-      weights.set(map.weights, h * T * T);
-      const own = this.headOf(values, this.shared(h), keyHeads);
-      const squared = new Float32Array(T * E);
-      product(own, this.blocks[layer].squares[h], E, squared, 0, T);
-      for (let t = 0; t < T; t += 1) {
-        const [from, to] = [t * E, (t + 1) * E];
-        const square = dot(own.subarray(from, to), squared.subarray(from, to));
-        norms[h * T + t] = Math.sqrt(Math.max(0, square));
-      }
-    });
+    maps.forEach((map, h) => weights.set(map.weights, h * T * T));
     this.put(arrays, `layer_${layer}/weights`, [heads, T, T], weights);
-    this.put(arrays, `layer_${layer}/value_norms`, [heads, T], norms);
   }
 
   /* Probabilities, classes by them, and the two that are held against each other. */

@@ -13,14 +13,14 @@ export const NO_PATTERN = "no clear pattern"; // the role of a head that no rule
 
 /* The ablation of the shown step or else of the best one; null where there is none. */
 export function studyOf({ numbers, bestNumbers, shown }) {
-  const isStudy = (step) => step?.extra.verdicts || step?.measures.loss_zeroed;
+  const isStudy = (step) => step?.extra.effects || step?.measures.loss_zeroed;
   const found = [numbers, bestNumbers].find(isStudy);
   if (!found) return null;
   const { extra, measures, step } = found;
   return {
     step,
     isShown: step === shown,
-    effects: extra.verdicts ?? null,
+    effects: extra.effects ?? null,
     increase: measures.loss_zeroed ?? null,
     answer: extra.answer ?? "",
     details: extra["answer/details"] ?? "",

@@ -50,14 +50,14 @@ function mapOf(store, side, maps, [layer, head]) {
   const map = new HeadMap(maps, [layer, head]);
   if (side === "other" || !isDifference(store)) return map;
   const other = otherMaps(store);
-  const isAlike = other.has(layer, head) && other.places === maps.places;
+  const isAlike = other.has(layer, head) && other.tokens === maps.tokens;
   return isAlike ? new HeadMap(maps, [layer, head], new HeadMap(other, [layer, head])) : null;
 }
 
 /* One head; less another, where one is given. */
 class HeadMap {
   constructor(maps, at, other = null) {
-    Object.assign(this, { maps, at, other, side: maps.places, isDifference: other !== null });
+    Object.assign(this, { maps, at, other, side: maps.tokens, isDifference: other !== null });
   }
 
   read(name, ...place) {
@@ -67,7 +67,7 @@ class HeadMap {
     return other && own.map((value, at) => value - other[at]);
   }
 
-  /* The weights that are drawn, row after row: of a long text, its overview. */
+  /* The weights that are drawn, row after row. */
   cells() {
     return this.read("cells");
   }

@@ -17,8 +17,8 @@ const LARGEST_CELL = 48;
 const HIGH = 0.8; // share of the window that a map is high, where it can be
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/* The tokens along one side of the map; of a long text, the stretches. Where cells are too small
-   for a label each, every n-th has one, and the one that is chosen. */
+/* The tokens along one side of the map. Where cells are too small for a label each, every n-th has
+   one, and the one that is chosen. */
 class Axis {
   constructor(what, onPlace) {
     Object.assign(this, { what, labels: [], key: "", pointed: null });
@@ -121,25 +121,23 @@ export class HeadView {
     new ResizeObserver(() => this.layout()).observe(this.root);
   }
 
-  /* The first tokens of the stretches under the pointer: of a short text, the tokens. */
+  /* The tokens under the pointer. */
   cellAt(event) {
-    const last = this.map.side - 1;
     const places = [event.offsetY, event.offsetX].map((offset) => Math.floor(offset / this.cell));
-    return places.map((place) => this.tokenAt(Math.min(last, Math.max(0, place))));
+    return places.map((place) => this.within(place));
   }
 
-  tokenAt(place) {
-    return this.map.maps.stretch(place)[0];
+  within(place) {
+    return Math.min(this.map.side - 1, Math.max(0, place));
   }
 
   /* A query or a key of an axis is pointed at, is clicked, or is left (null). */
-  onPlace(what, place, isClick) {
+  onPlace(what, token, isClick) {
     const { store } = this;
-    if (place === null || this.map === null) {
+    if (token === null || this.map === null) {
       store.leave();
       return;
     }
-    const token = this.tokenAt(place);
     if (what === "key" && isClick) store.toggle(store.query, token);
     else if (what === "key") store.pointKey(token);
     else if (isClick) store.toggle(token, null);
@@ -210,7 +208,7 @@ export class HeadView {
     const { canvas, map } = this;
     const label = `Attention weights of ${caption}: rows are queries, columns are keys`;
     canvas.setAttribute("aria-label", label);
-    const isNew = [this.queries, this.keys].map((axis) => axis.name(this.names(), this.classes()));
+    const isNew = [this.queries, this.keys].map((axis) => axis.name(this.text.tokens, this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
     map.draw(canvas, this.store);
     const isFixed = map.isDifference || this.store.scale === "fixed";
@@ -233,23 +231,12 @@ export class HeadView {
   classes() {
     const { readout } = this.store;
     const { segments, special } = this.text;
-    const { maps, side } = this.map;
-    const resting = new Set((special ?? []).map((token) => maps.stretchOf(token)));
-    const read = readout === null ? -1 : maps.stretchOf(readout);
-    return Array.from({ length: side }, (_, place) => {
-      const names = !segments ? [] : [classOf(segments[this.tokenAt(place)])];
-      if (resting.has(place)) names.push("special");
-      if (place === read) names.push("reads");
+    return Array.from({ length: this.map.side }, (_, place) => {
+      const names = !segments ? [] : [classOf(segments[place])];
+      if (special?.includes(place)) names.push("special");
+      if (place === readout) names.push("reads");
       return names.join(" ");
     });
-  }
-
-  names() {
-    const { tokens } = this.text;
-    const { maps, side } = this.map;
-    if (!maps.isLong) return tokens;
-    const nameOf = (_, place) => `${this.tokenAt(place)} ${tokens[this.tokenAt(place)]}`;
-    return Array.from({ length: side }, nameOf);
   }
 
   /* Whole pixels per cell, as many as fit; a map that still does not fit scrolls. */
@@ -285,16 +272,14 @@ export class HeadView {
     const isKey = by === "key" && key !== null;
     this.readout.hidden = this.view === "row";
     this.readout.replaceChildren(...(isKey ? this.readKey(key) : this.readQuery(query, key)));
-    const row = this.map.maps.stretchOf(query);
-    const column = key === null ? null : this.map.maps.stretchOf(key);
     if (this.view === "row") return;
-    this.queries.mark(isKey ? null : row);
-    this.keys.mark(column);
+    this.queries.mark(isKey ? null : query);
+    this.keys.mark(key);
     this.scroll.classList.toggle("locked", lock !== null);
     const [rowMark, columnMark, cellMark] = this.marks;
-    this.mark(rowMark, row, 0, !isKey);
-    this.mark(columnMark, 0, column ?? 0, isKey);
-    this.mark(cellMark, row, column ?? 0, key !== null && !isKey);
+    this.mark(rowMark, query, 0, !isKey);
+    this.mark(columnMark, 0, key ?? 0, isKey);
+    this.mark(cellMark, query, key ?? 0, key !== null && !isKey);
   }
 
   mark(node, row, column, isShown) {
@@ -306,11 +291,10 @@ export class HeadView {
   /* What is to be read of a key that is pointed at on its axis. */
   readKey(key) {
     const { tokens } = this.text;
-    const sum = this.map.column(key).reduce((total, weight) => total + (weight || 0), 0);
+    const sum = this.map.column(key).reduce((total, weight) => total + weight, 0);
     const share = element("strong", {}, formatNumber(sum / tokens.length));
-    const atLeast = this.map.maps.isLong ? "at least " : ""; // the largest weights alone are known
     const name = nameToken("key", key, tokens[key]);
-    return [...name, ` receives ${atLeast}`, share, " of a query's attention, mean"];
+    return [...name, " receives ", share, " of a query's attention, mean"];
   }
 
   readQuery(query, key) {
@@ -327,8 +311,7 @@ export class HeadView {
     const { map } = this;
     const weight = map.row(query)[key];
     const sign = map.isDifference && weight > 0 ? "+" : "";
-    const words = Number.isNaN(weight) ? "not among its top keys" : sign + formatNumber(weight);
-    return element("strong", {}, words);
+    return element("strong", {}, sign + formatNumber(weight));
   }
 
   onKey(event) {
@@ -337,12 +320,8 @@ export class HeadView {
     const { query, key, lock } = store;
     const isEnter = event.key === "Enter" || event.key === " ";
     const arrow = ARROWS[event.key];
-    const moved = (token, by) => {
-      const place = this.map.maps.stretchOf(token) + by;
-      return by === 0 ? token : this.tokenAt(Math.min(this.map.side - 1, Math.max(0, place)));
-    };
     if (arrow && key === null) store.pointCell(query, 0);
-    else if (arrow) store.pointCell(moved(query, arrow[0]), moved(key, arrow[1]));
+    else if (arrow) store.pointCell(this.within(query + arrow[0]), this.within(key + arrow[1]));
     else if (isEnter) store.toggle(lock ? lock.query : query, key);
     else return;
     event.preventDefault();

@@ -135,7 +135,7 @@ function markReadout(store) {
   const hasReadout = readout !== null && maps !== null;
   document.body.classList.toggle("has-readout", hasReadout);
   if (!hasReadout) return;
-  style.setProperty("--readout", String(maps.stretchOf(readout)));
+  style.setProperty("--readout", String(readout));
   style.setProperty("--readout-share", String(readout / tokens.length));
   style.setProperty("--row-share", String(1 / tokens.length));
 }

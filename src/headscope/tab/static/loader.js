@@ -234,5 +234,5 @@ function newest(runs) {
 
 /* The step of the best checkpoint, where heads were ablated, if the record still has it. */
 function bestStep(index) {
-  return index?.steps.find(({ step }) => step === index.kept) ?? null;
+  return index?.steps.find(({ step }) => step === index.best) ?? null;
 }

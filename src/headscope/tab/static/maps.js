@@ -1,7 +1,21 @@
-/* The answer of `maps`, arrays in one buffer. The server has checked them (record/schema.py). */
+/* The answer of `maps`, arrays in one buffer. */
 
-const TYPES = { uint8: Uint8Array, int32: Int32Array, float32: Float32Array };
+const TYPES = { uint8: Uint8Array, int32: Int32Array, float16: Uint16Array, float32: Float32Array };
 const SMALL = 48; // cells along a side of a small map
+
+/* Every number of 16 bits as one of 32. */
+const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  let size = (1024 + fraction) * 2 ** (exponent - 25);
+  if (exponent === 0) size = fraction * 2 ** -24;
+  if (exponent === 31) size = fraction ? NaN : Infinity;
+  return bits >> 15 ? -size : size;
+});
+
+export function fromHalves(halves) {
+  return new Float32Array(halves.length).map((_, at) => HALVES[halves[at]]);
+}
 
 export function decodeBundle(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
@@ -10,7 +24,8 @@ export function decodeBundle(buffer) {
   const arrays = new Map();
   for (const { name, type, shape, offset } of header) {
     const count = shape.reduce((product, side) => product * side, 1);
-    arrays.set(name, { shape, values: new TYPES[type](buffer, start + offset, count) });
+    const values = new TYPES[type](buffer, start + offset, count);
+    arrays.set(name, { shape, values: type === "float16" ? fromHalves(values) : values });
   }
   return new Maps(arrays);
 }
@@ -22,19 +37,16 @@ function part({ shape, values }, ...places) {
   return values.subarray(start, start + size);
 }
 
-/* All maps of one text at one step. Of a long text only the top keys of each query are known (NaN
-   elsewhere), and an overview of all of it, in stretches of tokens. */
+/* All maps of one text at one step. */
 export class Maps {
   constructor(arrays) {
     this.arrays = arrays;
     this.layers = [];
     for (const [name, array] of arrays) {
-      const [, layer, own] = name.match(/^layer_(\d{1,3})\/(\w+)$/) ?? [];
-      if (own) (this.layers[layer] ??= {})[own] = array;
+      const [, layer] = name.match(/^layer_(\d{1,3})\/weights$/) ?? [];
+      if (layer) this.layers[layer] = array;
     }
-    this.tokens = this.shapeOf(0)[1];
-    this.isLong = "top_keys" in this.layers[0];
-    this.places = this.isLong ? this.layers[0].overview.shape[1] : this.tokens; // along a side
+    this.tokens = this.layers[0].shape[1];
   }
 
   values(name) {
@@ -57,13 +69,8 @@ export class Maps {
     return { ranked, predicted };
   }
 
-  shapeOf(layer) {
-    const { levels, weights, top_keys: top } = this.layers[layer];
-    return (levels ?? weights ?? top).shape;
-  }
-
   headsOf(layer) {
-    return layer in this.layers ? this.shapeOf(layer)[0] : 0;
+    return this.layers[layer]?.shape[0] ?? 0;
   }
 
   has(layer, head) {
@@ -85,25 +92,17 @@ export class Maps {
     return { whole, head: ofHead, layer: part(layers, layer) };
   }
 
-  /* The weights of a head, row after row: of a long text, its overview. */
+  /* The weights of a head, row after row. */
   cells(layer, head) {
-    const { levels, scales, weights, overview, overview_scales: ofOverview } = this.layers[layer];
-    if (weights) return part(weights, head);
-    const cells = new Float32Array(part(overview ?? levels, head));
-    const ofRow = part(overview ? ofOverview : scales, head);
-    for (let row = 0; row < this.places; row += 1) {
-      const end = (row + 1) * this.places;
-      for (let cell = row * this.places; cell < end; cell += 1) cells[cell] *= ofRow[row] / 255;
-    }
-    return cells;
+    return part(this.layers[layer], head);
   }
 
   /* What is drawn small: queries averaged and keys summed over stretches, so that a thin line does
      not fade and rows still sum to 1. */
   small(layer, head) {
     const cells = this.cells(layer, head);
-    const side = this.places;
-    if (side <= SMALL || this.isLong) return cells; // an overview is small already
+    const side = this.tokens;
+    if (side <= SMALL) return cells;
     const stretchOf = Array.from({ length: side }, (_, token) => inStretch(token, side, SMALL));
     const lengths = new Float32Array(SMALL);
     for (const stretch of stretchOf) lengths[stretch] += 1;
@@ -118,47 +117,25 @@ export class Maps {
     return small;
   }
 
-  /* One row drawn small: keys summed over stretches; of a long text the top keys alone. */
+  /* One row drawn small: keys summed over stretches. */
   smallRow(layer, head, query) {
     const { tokens } = this;
     const small = new Float32Array(Math.min(SMALL, tokens));
     this.row(layer, head, query).forEach((weight, key) => {
-      small[inStretch(key, tokens, small.length)] += weight || 0;
+      small[inStretch(key, tokens, small.length)] += weight;
     });
     return small;
   }
 
-  /* The first token of a stretch and of the next. A short text has one for each token. */
-  stretch(place) {
-    const firstOf = (at) => Math.floor((at * this.tokens) / this.places);
-    return [firstOf(place), firstOf(place + 1)];
-  }
-
-  stretchOf(token) {
-    return inStretch(token, this.tokens, this.places);
-  }
-
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
-    const { top_keys: keys, top_levels: levels, scales } = this.layers[layer];
-    if (!keys) {
-      const start = query * this.tokens;
-      return this.cells(layer, head).slice(start, start + this.tokens);
-    }
-    const row = new Float32Array(this.tokens).fill(NaN);
-    const scale = part(scales, head, query)[0];
-    const known = part(levels, head, query);
-    part(keys, head, query).forEach((key, place) => (row[key] = (known[place] / 255) * scale));
-    return row;
+    return part(this.layers[layer], head, query);
   }
 
   /* The weights that a key is given by each query. */
   column(layer, head, key) {
-    const length = this.tokens;
-    if (this.isLong) {
-      return Float32Array.from({ length }, (_, query) => this.row(layer, head, query)[key]);
-    }
     const cells = this.cells(layer, head);
+    const { tokens: length } = this;
     return Float32Array.from({ length }, (_, query) => cells[query * length + key]);
   }
 }

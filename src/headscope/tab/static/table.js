@@ -21,7 +21,6 @@ const MORE = {
   first: ["first", "weight to the first token, [CLS]"],
   separator: ["separator", "weight to separators, [SEP]"],
   crossing: ["crossing", "of pairs: weight from one text to the other"],
-  between: ["between", "crossing of the shown pair alone, at the shown step"],
 };
 const COLUMNS = { ...FIRST, ...MORE };
 const IN_WORDS = ["role", "verdict"];
@@ -44,12 +43,12 @@ class Numbers {
   }
 
   has(name) {
-    const key = { verdict: "verdicts", role: "roles" }[name];
+    const key = { verdict: "effects", role: "roles" }[name];
     return key ? key in this.extra : Object.hasOwn(this.measures, name);
   }
 
   value(name, [layer, head]) {
-    if (name === "verdict") return EFFECTS[this.extra.verdicts?.[layer]?.[head]]?.name ?? null;
+    if (name === "verdict") return EFFECTS[this.extra.effects?.[layer]?.[head]]?.name ?? null;
     if (name === "role") return this.extra.roles?.[layer]?.[head] || null;
     return this.measures[name]?.mean?.[layer]?.[head] ?? null;
   }
@@ -98,7 +97,7 @@ export class HeadTable {
     this.numbers = new Numbers(store);
     this.lay(this.choose());
     this.rows.forEach((row) => this.fill(row));
-    const best = store.index.kept ?? null;
+    const best = store.index.best ?? null;
     const isHere = best === null || best === store.numbers.step || this.numbers.has("loss_zeroed");
     const where = isHere || store.page ? "" : `heads were ablated at step ${best}`;
     this.panel.title.replaceChildren(TITLE, element("small", {}, where));
@@ -111,7 +110,7 @@ export class HeadTable {
     const { numbers, store } = this;
     const first = Object.keys(FIRST).filter((name) => numbers.has(name));
     const others = numbers.names.filter((name) => !Object.hasOwn(FIRST, name));
-    const waits = (store.index.kept ?? null) === null && !numbers.has("loss_zeroed");
+    const waits = (store.index.best ?? null) === null && !numbers.has("loss_zeroed");
     this.isUnfolded = this.hasMore ?? waits;
     this.more.setAttribute("aria-expanded", String(this.isUnfolded));
     return this.isUnfolded ? [...first, ...others] : first;

@@ -77,7 +77,7 @@ export class Toolbar {
       return;
     }
     const run = value.slice(1); // after "=", since a run may have no name
-    const isBest = store.steps[store.place]?.step === store.index?.kept;
+    const isBest = store.steps[store.place]?.step === store.index?.best;
     const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
     const step = run === store.run ? "first" : near;
     store.set({ compare: value === "" ? null : { run, step, view, text: null } });

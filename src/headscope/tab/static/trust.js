@@ -43,13 +43,11 @@ export class TrustView {
 
   /* How far the maps are from what the model computed. */
   check(maps) {
-    const rounding = maps.number("rounding");
     const check = maps.number("check");
     const known = (value) => (value ? value.toExponential(1) : String(value ?? "not measured"));
     const text =
-      `Largest difference between the weights shown and the softmax recomputed: ` +
-      `${known(rounding)}; between the heads’ outputs and these maps times the values: ` +
+      `Largest difference between the heads’ outputs and these maps times the values: ` +
       `${known(check)}.`;
-    return this.fact("Check", text, Math.max(rounding, check) > TRUSTED);
+    return this.fact("Check", text, check > TRUSTED);
   }
 }
