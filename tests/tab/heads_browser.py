@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from heads_server import Server, serving
+from matplotlib import colormaps
 
 from chromium import colours_of, watch
-from headscope.tab.pictures import colors
 
 ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]
@@ -166,6 +166,12 @@ def opening(browser: Any) -> Iterator[Opener]:
     homes = tuple([server.url for server in servers] + ["blob:"])
     assert [url for url in requests if not url.startswith(homes)] == []
     assert complaints == []
+
+
+def colors() -> np.ndarray:
+    """Return viridis as [256, 3] bytes."""
+    found: np.ndarray = (colormaps["viridis"](range(256))[:, :3] * 255).round().astype(np.uint8)
+    return found
 
 
 def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:

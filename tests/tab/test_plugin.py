@@ -507,7 +507,7 @@ def test_a_plugin_that_cannot_be_loaded_is_left_out_with_a_warning(
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
-    [("loader", {"torch", "numpy", "PIL", "werkzeug"}), ("plugin", {"torch", "PIL", "cmap"})],
+    [("loader", {"torch", "numpy", "PIL", "werkzeug"}), ("plugin", {"torch", "PIL", "matplotlib"})],
 )
 def test_what_tensorboard_imports_is_light(module: str, heavy: set[str]) -> None:
     code = f"import sys, headscope.tab.{module}; print(*{heavy} & set(sys.modules))"

@@ -27,9 +27,9 @@ from training_runs import Trained, events_of
 Maker = Callable[..., TrainConfig]
 
 
-def arrays_of(folder: Path, place: int = -1, prefix: str = "") -> dict[str, np.ndarray]:
+def arrays_of(folder: Path, place: int = -1) -> dict[str, np.ndarray]:
     """Return what is recorded of one step, the last if it isn't said which."""
-    return read_step(folder / "heads" / read_index(folder / "heads").steps[place].file, prefix)
+    return read_step(folder / "heads" / read_index(folder / "heads").steps[place].file)
 
 
 def test_tensorboard_holds_the_means_of_heads_at_step_zero_and_each_validation(

@@ -208,7 +208,8 @@ export class HeadView {
     const { canvas, map } = this;
     const label = `Attention weights of ${caption}: rows are queries, columns are keys`;
     canvas.setAttribute("aria-label", label);
-    const isNew = [this.queries, this.keys].map((axis) => axis.name(this.text.tokens, this.classes()));
+    const { tokens } = this.text;
+    const isNew = [this.queries, this.keys].map((axis) => axis.name(tokens, this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
     map.draw(canvas, this.store);
     const isFixed = map.isDifference || this.store.scale === "fixed";
