@@ -1,6 +1,7 @@
 """The settings of the commands that use a finished run, or explain attention."""
 
 import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,9 +57,9 @@ def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
         yield message("output", "a file that does not exist", output, remedy)
 
 
-def _run_fault(run: str) -> Iterator[str]:
+def _run_fault(run: str, key: str = "run") -> Iterator[str]:
     if not Path(run).is_dir():
-        yield message("run", "a run folder", run, existing_runs(run))
+        yield message(key, "a run folder", run, existing_runs(run))
 
 
 @dataclass(config=STRICT)
@@ -100,6 +101,11 @@ class EvaluateConfig(Settings):
         default=None,
         description="train, validation or test of the run's own data, or a split of data",
     )
+    against: str | None = Field(
+        default=None,
+        description="another run folder, or a csv or jsonl file with a column prediction and a row "
+        "for each of these texts: the difference on the same texts, with its interval",
+    )
     accelerator: Accelerator = Field(default="auto", description="where to compute")
     data: OtherDataConfig | None = Field(
         default=None, description="other data; null: the run's own"
@@ -113,6 +119,8 @@ class EvaluateConfig(Settings):
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder, and data, that do not exist."""
         yield from _run_fault(self.run)
+        if self.against is not None and not Path(self.against).is_file():
+            yield from _run_fault(self.against, "against")
         if self.data is not None:
             yield from self.data.absent()
 
@@ -203,7 +211,7 @@ class ExportConfig(Settings):
 
 @dataclass(config=STRICT)
 class LabelsConfig(Settings):
-    """Find training texts whose label is probably wrong."""
+    """Find texts of all splits whose label is probably wrong."""
 
     run: str = Field(description="run folder")
     output: str | None = Field(
@@ -211,9 +219,18 @@ class LabelsConfig(Settings):
         description="csv or jsonl file; null: labels.csv in the run folder",
     )
     overwrite: bool = Field(default=False, description="replace an output file that exists")
+    id_column: str | None = Field(
+        default=None, description="column of the data that names a row, for the output; null: none"
+    )
     folds: Integer = Field(
         default=5, ge=2, le=20, description="networks to train, each without one part of the texts"
     )
+
+    @property
+    def table(self) -> Path:
+        """The output: by default in the run folder, or here where that cannot be written."""
+        folder = self.run if os.access(self.run, os.W_OK) else "."
+        return Path(self.output or Path(folder) / "labels.csv")
 
     def conflicts(self) -> Conflicts:
         """Yield a name that is no table's."""
@@ -223,8 +240,7 @@ class LabelsConfig(Settings):
     def absent(self) -> Iterator[str]:
         """Yield a message for a run folder that does not exist, and an output that does."""
         yield from _run_fault(self.run)
-        if self.output is not None:
-            yield from _output_fault(self.output, self.overwrite)
+        yield from _output_fault(str(self.table), self.overwrite)
 
 
 @dataclass(config=STRICT)

@@ -115,7 +115,7 @@ class DataConfig(Settings):
     split_seed: Seed = Field(default=0, description="seed of these cuts, not that of the run")
     limit: Count | None = Field(default=None, description="texts per split, drawn by split_seed")
     drop_rows: str | None = Field(
-        default=None, description="file of `headscope labels`: training texts to leave out"
+        default=None, description="file of `headscope labels`: texts to leave out or to correct"
     )
     drop_empty: bool = Field(
         default=False, description="drop rows with an empty text or label instead of an error"

@@ -1,4 +1,4 @@
-"""`headscope labels` finds planted errors, and data.drop_rows trains without them."""
+"""`headscope labels` finds planted errors, and data.drop_rows drops or corrects them."""
 
 import csv
 from dataclasses import replace
@@ -10,40 +10,47 @@ from rich.console import Console
 
 from headscope.cli.labels import folds_of, labels
 from headscope.command_settings import LabelsConfig
-from headscope.data.columns import values
-from headscope.data.corpus import load_corpus, row_keys
-from headscope.errors import ConfigError, DataError
+from headscope.data.corpus import load_corpus
+from headscope.data.review import row_keys
+from headscope.errors import ConfigError, DataError, UserWarningMessage
 from headscope.training.train import train
 from headscope.validation import check, validate
 from training_runs import comments, configured, reviews, write
 
 
 @pytest.mark.slow
-def test_planted_errors_are_found_and_dropped(tmp_path: Path) -> None:
-    rows = reviews(400)
-    planted = {rows[place]["text"] for place in range(0, 400, 40)}
-    for row in rows:
-        if row["text"] in planted:
-            row["label"] = "bad" if row["label"] == "good" else "good"
-    report = train(configured(tmp_path, rows), Console(quiet=True))
+def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) -> None:
+    rows = [{**row, "id": f"r{number}"} for number, row in enumerate(reviews(400))]
+    planted = {row["id"]: row["label"] for row in rows[::40]}
+    for row in rows[::40]:
+        row["label"] = "bad" if row["label"] == "good" else "good"
+    config = configured(tmp_path, rows)
+    report = train(config, Console(quiet=True))
     console = Console(record=True, width=80)
-    found = labels(LabelsConfig(run=str(report.folder), folds=3), console)
-    in_train = planted & {*values(load_corpus(report.config.data).splits["train"], "text")}
-    assert len(in_train) > 5
-    worst = {row["text"] for row in found[: len(in_train)]}
-    assert len(worst & in_train) >= len(in_train) / 2  # by chance 0.2 of 9
-    assert all(row["suggested"] != row["label"] for row in found)
+    found = labels(LabelsConfig(run=str(report.folder), folds=3, id_column="id"), console)
+    first = [row["id"] for row in found[: len(planted)]]
+    assert len(planted.keys() & {*first}) >= 9
+    assert len({row["split"] for row in found}) > 1
+    for row in found:
+        assert row["suggested"] != row["label"]
+        assert rows[row["row"]]["id"] == row["id"]
+        assert rows[row["row"]]["text"] == row["text"]
+        row["corrected"] = planted.get(row["id"], "")
     path = report.folder / "labels.csv"
     with path.open(encoding="utf-8") as file:
-        written = [row["text"] for row in csv.DictReader(file)]
-    assert written == [row["text"] for row in found]
-    printed = console.export_text()
-    assert f"{len(found)} of 320 training texts" in printed
+        assert [row["text"] for row in csv.DictReader(file)] == [row["text"] for row in found]
+    assert f"{len(found)} of 400 texts" in console.export_text()
+    again = LabelsConfig(run=str(report.folder))
+    with pytest.raises(ConfigError, match=r"output: .*labels\.csv'; overwrite=true replaces it"):
+        check(again)
 
-    data = replace(report.config.data, drop_rows=str(path))
-    again = train(replace(report.config, data=data, name="clean"), Console(quiet=True))
-    assert again.facts_of_data["training texts dropped"] == len(found)
-    assert again.facts_of_data["sizes"]["train"] == 320 - len(found)
+    data = replace(config.data, drop_rows=write(tmp_path / "reviewed.csv", found))
+    clean = load_corpus(data)
+    assert sum(clean.facts["labels corrected"].values()) == len(planted.keys() & {*first})
+    texts = {row["text"]: planted[row["id"]] for row in found if row["id"] in planted}
+    for split in clean.splits.values():
+        for row in split:
+            assert clean.labels[row["label"]] == texts.get(row["text"], clean.labels[row["label"]])
 
 
 def test_near_duplicates_share_a_fold() -> None:
@@ -53,21 +60,36 @@ def test_near_duplicates_share_a_fold() -> None:
     assert {*folds} == {0, 1, 2}
 
 
-def test_rows_are_dropped_by_text_and_label(tmp_path: Path) -> None:
+def test_rows_of_any_split_are_dropped_or_corrected(tmp_path: Path) -> None:
     config = configured(tmp_path).data
-    whole = load_corpus(config).splits
-    keys = row_keys(whole["train"], ["bad", "good"])
-    rows = [{"key": key} for key in keys[3:5]]
-    given = write(tmp_path / "drop.csv", rows)
-    corpus = load_corpus(replace(config, drop_rows=given))
+    whole = load_corpus(config)
+    keys = {role: row_keys(split, whole.labels) for role, split in whole.splits.items()}
+    fixed = whole.splits["test"][0]["label"]
+    other = whole.labels[1 - fixed]
+    rows = [{"key": key, "corrected": ""} for key in (*keys["train"][3:5], keys["test"][1])]
+    given = write(tmp_path / "drop.csv", [*rows, {"key": keys["test"][0], "corrected": other}])
+    with pytest.warns(UserWarningMessage, match="leaves out 1 test texts, so scores are of easier"):
+        corpus = load_corpus(replace(config, drop_rows=given))
     kept = row_keys(corpus.splits["train"], corpus.labels)
-    assert kept == keys[:3] + keys[5:]
-    assert corpus.splits["test"]["text"] == whole["test"]["text"]
+    assert kept == keys["train"][:3] + keys["train"][5:]
+    assert corpus.splits["test"][0]["label"] == 1 - fixed
+    assert row_keys(corpus.splits["test"], corpus.labels)[1:] == keys["test"][2:]
+    assert corpus.facts["texts dropped"] == {"test": 1, "validation": 0, "train": 2}
+    assert corpus.facts["labels corrected"] == {"test": 1, "validation": 0, "train": 0}
 
 
-def test_a_file_of_other_data_is_one_message(tmp_path: Path) -> None:
-    config = replace(configured(tmp_path).data, drop_rows=write(tmp_path / "a.csv", [{"key": "7"}]))
-    with pytest.raises(DataError, match="1 of 1 rows have a key of no training text"):
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"key": "7"}, "1 of 1 rows have a key of no text"),
+        ({"key": "7", "corrected": "god"}, "'corrected': expected one of bad, good or .*, got god"),
+    ],
+)
+def test_a_file_of_other_data_is_one_message(
+    row: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    config = replace(configured(tmp_path).data, drop_rows=write(tmp_path / "a.csv", [row]))
+    with pytest.raises(DataError, match=message):
         load_corpus(config)
 
 

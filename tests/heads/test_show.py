@@ -223,9 +223,7 @@ def test_class_names_are_in_the_order_of_the_logits(names: Any, expected: Any) -
 
 
 def test_accuracy_below_chance_is_a_warning_with_the_order_of_the_classes() -> None:
-    with pytest.warns(
-        UserWarningMessage, match="20 of 100 .*, 50 would be .* order than 0 = a, 1 = b"
-    ):
+    with pytest.warns(UserWarningMessage, match="20 of 100 .*, 50 would be .* than 0 = a, 1 = b"):
         warn_below_chance(20, 100, ["a", "b"])
     warn_below_chance(40, 100, ["a", "b"])
 

@@ -131,12 +131,12 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
         tmp_path / "new.csv",
         [{"question": "a cat", "other": "my cat", "same": "True", "text": "", "label": ""}],
     )
-    assert "new, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
+    assert "new.csv, 1 texts" in score(folder, OtherDataConfig(path=path))[1]
     asked = write(tmp_path / "asked.csv", [{"asked": "a cat", "answer": "my cat", "is": "True"}])
     told = OtherDataConfig(
         path=asked, text_column="asked", text_pair_column="answer", label_column="is"
     )
-    assert "asked, 1 texts" in score(folder, told)[1]
+    assert "asked.csv, 1 texts" in score(folder, told)[1]
     with pytest.raises(
         DataError, match=r"no column 'question' for data\.text_column; it has asked, answer, is"
     ):
@@ -157,6 +157,56 @@ def test_a_label_with_control_characters_does_not_reach_the_terminal(
     shown = score(folder, OtherDataConfig(path=path))[1]
     assert "\x1b" not in shown
     assert shown.count("\ufffd[2Jgood") == 2  # above the confusion matrix and beside it
+
+
+def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    truth = ["good", "bad"] * 4
+    rows = [
+        {"text": "a lovely day" if label == "good" else "a sad day", "label": label}
+        for label in truth
+    ]
+    data = OtherDataConfig(path=write(tmp_path / "new.csv", rows))
+    answers = ["good"] * 7 + [""]
+    other = [{**row, "prediction": answer} for row, answer in zip(rows, answers, strict=True)]
+    mine = write(tmp_path / "mine.csv", other)
+
+    def against(path: str) -> str:
+        output = io.StringIO()
+        config = EvaluateConfig(str(folder), against=path, accelerator="cpu", data=data)
+        evaluate(config, Console(file=output, width=100))
+        return output.getvalue()
+
+    shown = against(mine)
+    kept = json.loads((folder / "evaluations/new.json").read_text())
+    assert (kept["accuracy"], kept["against"]["accuracy"]) == (1.0, 0.5)
+    mean, low, high = kept["against"]["differences"]["accuracy"]
+    assert mean == 0.5
+    assert low < 0.5 < high
+    assert kept["against"]["only this run is right"] == 4
+    assert f"only this run is right: 4 texts; only {mine}: 0" in shown
+    table = (folder / "evaluations/new-against-mine.csv").read_text().splitlines()
+    assert table == [
+        "text,label,run,against",
+        *["a sad day,bad,bad,good"] * 3,
+        "a sad day,bad,bad,",
+    ]
+    least = [row for row in kept["coverage"] if row["threshold"] == 0.5]
+    assert least == [{"threshold": 0.5, "coverage": 1.0, "accuracy": 1.0}]
+    assert f"{data.path}, 8 texts" in shown
+    against(str(folder))
+    kept = json.loads((folder / "evaluations/new.json").read_text())
+    assert kept["against"]["differences"]["accuracy"] == [0, 0, 0]
+    for wrong, message in (
+        (
+            other[:2],
+            "expected a column prediction and a row for each of 8 texts, got 2 rows with text",
+        ),
+        (other[::-1], "row 0: has another text: a sad day"),
+        ([{**row, "prediction": "x"} for row in rows], "expected the classes bad, good, got x"),
+    ):
+        with pytest.raises(DataError, match=message):
+            against(write(tmp_path / "wrong.csv", wrong))
 
 
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:

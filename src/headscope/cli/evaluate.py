@@ -1,36 +1,59 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import torch
 from datasets import Dataset
+from jaxtyping import Float, Int
 from rich.console import Console
+from torch import Tensor
 
+from headscope.cli.predict import row_writer
 from headscope.command_settings import EvaluateConfig
-from headscope.config import absolute
+from headscope.config import DataConfig, absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import numbers
-from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
+from headscope.data.columns import numbers, texts_among, values
+from headscope.data.corpus import (
+    Corpus,
+    digests_of_split,
+    label_name,
+    load_corpus,
+    load_split,
+    split_labels,
+)
 from headscope.data.datamodule import TextDataModule, encode
-from headscope.errors import ConfigError, DataError, RunError, listed, warn
+from headscope.data.rows import Row, read_rows
+from headscope.errors import ConfigError, DataError, RunError, listed, shown, warn
 from headscope.files import cache_folder, content_key
+from headscope.heads.study import warn_below_chance
+from headscope.model.objective import Answer
 from headscope.prediction import best_device, split_logits
+from headscope.record.schema import label_text
 from headscope.run import Run, load_run
 from headscope.run_folder import save_json
-from headscope.terminal import Bar, show_line, terminal
-from headscope.training.console import show_confusion, show_scores
+from headscope.terminal import Bar, csv_cell, show_line, terminal
+from headscope.training.baseline import above, differences
+from headscope.training.console import plain_table, show_confusion, show_scores
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
-from headscope.validation import check
+from headscope.validation import check, message
+
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
+MOST_SHOWN = 10  # texts that only one classifies correctly
+CHARACTERS = 48  # of each
+Coverage = dict[str, float | None]
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
     Those of a whole file are evaluations/<file>.json. Where that folder cannot be written, a
-    warning says that they are not kept.
+    warning says that they are not kept. With `against`, the texts that only one of the two
+    classifies correctly are beside them, as <data>-<split>-against-<other>.csv.
     """
     console = terminal(console)
     run = load_run(config.run)
@@ -39,27 +62,23 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     if len(dataset) == 0:
         raise DataError(f"split {split} has no texts")
     data = config.data or run.config.data
-    cache = cache_folder(data.cache_dir)
     with Bar(console, "scoring"):
-        encoded = encode(run.tokenizer, dataset, cache, with_words=run.evidence is not None)
-        if encoded.words is not None and run.evidence is not None:
-            encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
-        sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
-        batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
-        logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
+        logits, targets = _logits(config, run, dataset)
     found = scores(logits, targets, run.objective)
-    shown = {str(run.folder): found}
+    table = {str(run.folder): found}
     calibration = None
     if not run.config.data.multi_label:
         calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
-        shown |= calibration.row(split)
+        table |= calibration.row(split)
+        warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
     name = Path(data.path).stem + ("" if is_file else f"-{split}")  # all of a file is no split
     learned_splits = ("train", "validation") if run.config.data.train_on_validation else ("train",)
     is_learned = config.data is None and split in learned_splits
     learned = ", which it was trained on" if is_learned else ""
-    show_scores(console, f"{name}, {len(dataset)} texts{learned}", shown)
-    show_confusion(console, run.labels, found)
+    of_split = "" if is_file else f", split {split}"
+    title = f"{data.file_of(split)}{of_split}, {len(dataset)} texts{learned}"
+    show_scores(console, title, table)
     content = {
         "path": absolute(data.path),
         "split": split,
@@ -69,14 +88,160 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": calibration.content() if calibration else None,
     }
+    if not run.config.data.multi_label:
+        content["coverage"] = coverage(logits / run.temperature, targets)
+        show_coverage(console, content["coverage"])
+    show_confusion(console, run.labels, found)
     kept = _free_name(run.folder / "evaluations" / f"{name}.json", content["path"])
+    one_sided: list[Row] = []
+    if config.against is not None:
+        theirs = _answers(config, run, dataset, split)
+        content["against"], one_sided = compared(config, run, dataset, logits, targets, theirs)
+        show_against(console, content["against"], one_sided)
     try:
         save_json(kept, content)
+        if one_sided:
+            beside = kept.with_name(f"{kept.stem}-against-{Path(str(config.against)).stem}.csv")
+            with row_writer(str(beside), [*one_sided[0]]) as write:
+                for row in one_sided:
+                    write(row)
     except OSError as error:
         warn(f"these scores are not kept: {error}")
     else:
         show_line(console, f"kept in {kept}")
     return found
+
+
+def _logits(config: EvaluateConfig, run: Run, dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Return a run's logits [N, C] and the labels."""
+    data = config.data or run.config.data
+    encoded = encode(
+        run.tokenizer, dataset, cache_folder(data.cache_dir), with_words=run.evidence is not None
+    )
+    if encoded.words is not None and run.evidence is not None:
+        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
+    sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
+    batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
+    return split_logits(run.model, batches, best_device(config.accelerator))
+
+
+def coverage(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> list[Coverage]:
+    """Return for each threshold of confidence the share of texts that reach it, and their accuracy.
+
+    The confidence is the probability of the likeliest class.
+    """
+    confidence, predicted = logits.double().softmax(dim=-1).max(dim=-1)
+    rows: list[Coverage] = []
+    for threshold in THRESHOLDS:
+        reached = confidence >= threshold
+        right = (predicted == labels)[reached]
+        accuracy = right.double().mean().item() if len(right) else None
+        share = reached.double().mean().item()
+        rows.append({"threshold": threshold, "coverage": share, "accuracy": accuracy})
+    return rows
+
+
+def show_coverage(console: Console, rows: Sequence[Coverage]) -> None:
+    """Print what min_confidence of `headscope predict` would do to these texts."""
+    cells = [["" if cell is None else f"{cell:.4g}" for cell in row.values()] for row in rows]
+    console.print(plain_table([], ["min_confidence", "coverage", "accuracy"], cells))
+
+
+# Against another run, or predictions in a file.
+
+
+def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[Answer]:
+    """Return what the other one answers to each text."""
+    path = str(config.against)
+    own = run.config.data
+    if not Path(path).is_dir():
+        return _answers_in(path, own, dataset)
+    other = load_run(path)
+    theirs = other.config.data
+    for key in ("multi_label", "text_pair_column"):
+        if bool(getattr(theirs, key)) != bool(getattr(own, key)):
+            given = getattr(theirs, key)
+            raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
+    digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
+    if config.data is None and digests[0] != digests[1]:
+        warn(f"against={path}: was trained on other splits, so it may have learned these texts")
+    logits, _ = _logits(config, other, dataset)
+    shares = other.objective.probabilities(logits.double())
+    return other.objective.names(other.objective.predicted(shares), other.labels)
+
+
+def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
+    """Return the column `prediction` of a file that has a row for each text."""
+    rows = list(read_rows(path))
+    if len(rows) != len(dataset) or "prediction" not in rows[0]:
+        has = f"{len(rows)} rows" + (f" with {listed([*rows[0]])}" if rows else "")
+        raise DataError(
+            f"against={path}: expected a column prediction and a row for each of {len(dataset)} "
+            f"texts, got {has}"
+        )
+    answers: list[Answer] = []
+    for number, (row, text) in enumerate(zip(rows, values(dataset, "text"), strict=True)):
+        given = row.get(own.text_column, text)
+        if given != csv_cell(text) and not str(given).startswith(text):
+            raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
+        cell = row["prediction"]
+        if own.multi_label and not isinstance(cell, list):
+            cell = split_labels(str(cell), own.label_separator)
+        answers.append(cell if isinstance(cell, list) else label_name(cell))
+    return answers
+
+
+def compared(
+    config: EvaluateConfig,
+    run: Run,
+    dataset: Dataset,
+    logits: Float[Tensor, "N C"],
+    targets: Int[Tensor, "N *C"],
+    theirs: list[Answer],
+) -> tuple[dict[str, Any], list[Row]]:
+    """Return the differences on the same texts, and the texts that only one classifies correctly.
+
+    An answer that is no class of the run, such as "" where the other one abstains, is wrong.
+    """
+    objective = run.objective
+    C = len(run.labels)
+    truth = objective.has(targets, C)
+    ours = objective.predicted(objective.probabilities(logits.double()))
+    names = [[answer] if isinstance(answer, str) else answer for answer in theirs]
+    others = torch.tensor([[label in row for label in run.labels] for row in names])
+    if not others.any():
+        raise DataError(
+            f"against={config.against}: expected the classes {listed(run.labels)}, got "
+            f"{listed(sorted({name for row in names for name in row}))}"
+        )
+    is_right = (ours == truth).all(dim=1)
+    is_other_right = (others == truth).all(dim=1)
+    labels = objective.names(truth, run.labels)
+    answers = objective.names(ours, run.labels)
+    one_sided = []
+    for row in (is_right != is_other_right).nonzero()[:, 0].tolist():
+        texts = {name: dataset[row][name] for name in texts_among(dataset.column_names)}
+        sides = {"label": labels[row], "run": answers[row], "against": theirs[row]}
+        one_sided.append(texts | {name: label_text(answer) for name, answer in sides.items()})
+    content = {
+        "name": str(config.against),
+        "accuracy": is_other_right.double().mean().item(),
+        "differences": differences(ours, others, truth),
+        "only this run is right": int((is_right & ~is_other_right).sum()),
+        "only the other is right": int((is_other_right & ~is_right).sum()),
+    }
+    return content, one_sided
+
+
+def show_against(console: Console, content: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Print the differences, and some texts that only one classifies correctly."""
+    show_line(console, above(content["name"], content["differences"]))
+    ours = content["only this run is right"]
+    theirs = content["only the other is right"]
+    show_line(console, f"only this run is right: {ours} texts; only {content['name']}: {theirs}")
+    names = ("label", "run", "against", "text")
+    cells = [[row[name][:CHARACTERS] for name in names] for row in rows[:MOST_SHOWN]]
+    console.print(plain_table(names, [], cells))
 
 
 def _free_name(path: Path, data: str) -> Path:

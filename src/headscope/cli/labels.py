@@ -1,55 +1,53 @@
-"""labels(config): training texts whose label is probably wrong, by confident learning.
+"""labels(config): texts of a run's splits whose label is probably wrong.
 
 Each text is classified by a network that has not seen it: the run's own settings, trained on the
-other folds. cleanlab compares these probabilities with the given labels (Northcutt et al. 2021,
-Confident Learning: Estimating Uncertainty in Dataset Labels). N texts, C classes.
+other folds of all splits. Where it finds another class ten times as likely, the text is listed, the
+least likely label first (self-confidence: Northcutt et al. 2021, Confident Learning: Estimating
+Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float, Int
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from headscope.cli.evaluate import own_corpus
 from headscope.cli.predict import row_writer
 from headscope.command_settings import LabelsConfig
 from headscope.config import DataConfig, TrainConfig
-from headscope.data.columns import numbers, texts_among, tuples
-from headscope.data.corpus import groups_of, row_keys
-from headscope.errors import ConfigError, printable
+from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.corpus import groups_of, read_split
+from headscope.data.review import row_keys
+from headscope.data.rows import read_rows
+from headscope.data.source import load_source, truncate_texts
+from headscope.errors import ConfigError, listed
 from headscope.run import Run, load_run
 from headscope.terminal import Bar, show_line, terminal
+from headscope.training.console import plain_table
 from headscope.training.train import train
+from headscope.validation import message
 
-try:
-    from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
-except ImportError:
-    raise ConfigError(
-        "labels: cleanlab is not installed; pip install 'headscope[labels]' brings it"
-    ) from None
-
+ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table
-CHARACTERS = 48  # of a text in it
-COLUMNS = ("label", "suggested", "probability_label", "probability_suggested", "key")
-Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS
+CHARACTERS = 40  # of a text in it
+ROW = "row"
+COLUMNS = ("label", "suggested", "corrected", "probability_label", "probability_suggested")
+Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, id, key
 
 
 def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect]:
-    """Print and write the training texts whose label is probably wrong, the worst first.
+    """Print and write the texts whose label is probably wrong, the worst first.
 
     Raises:
-        ConfigError: for a run with data.multi_label.
+        ConfigError: for a run with data.multi_label, or an id_column that the data lack.
         DataError, RunError: if the run's data are gone or have changed.
     """
     console = terminal(console)
@@ -57,36 +55,81 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     if run.config.data.multi_label:
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
     with Bar(console, "reading texts"):
-        corpus = own_corpus(run)
-    given = corpus.splits["train"]
-    groups = groups_of(given) if corpus.groups is None else corpus.groups
-    folds = folds_of(groups, config.folds, run.config.seed)
-    shares = np.zeros((len(given), len(run.labels)))
+        splits = dict(own_corpus(run).splits)
+        if run.config.data.train_on_validation:  # they are in train
+            del splits["validation"]
+        texts = concatenate_datasets([*splits.values()])
+        roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
+        places = source_rows(run, config.id_column)
+    folds = folds_of(groups_of(texts), config.folds, run.config.seed)
+    shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
         for fold in range(config.folds):
             rows = np.flatnonzero(folds == fold)
-            name = f"training without fold {fold + 1} of {config.folds}"
-            with Bar(console, name):
-                others = given.select(np.flatnonzero(folds != fold))
-                parts = {"train": others, "validation": corpus.splits["validation"]}
-                parts["test"] = given.select(rows)
+            with Bar(console, f"training without fold {fold + 1} of {config.folds}"):
+                others = texts.select(np.flatnonzero(folds != fold))
+                parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
-                shares[rows] = shares_of(other, given.select(rows), run.labels)
-        found = suspects(given, run.labels, shares)
-        folder = run.folder if run.is_writable else Path()  # else the current directory
-        path = config.output or str(folder / "labels.csv")
-        with row_writer(path, (*texts_among(given.column_names), *COLUMNS)) as write:
-            for row in found.values():
-                write(row)
-    show(console, [*found.values()], len(given))
-    lines = [f"kept in {path}"]
+                shares[rows] = shares_of(other, parts["test"], run.labels)
+    found = suspects(texts, run.labels, shares)
+    unknown = dict.fromkeys(filter(None, (ROW, config.id_column)), "")
+    keys = row_keys(texts, run.labels)
+    for row, suspect in found.items():
+        given = places[keys[row]]
+        place = given.pop(0) if given else unknown  # a label that data.drop_rows has corrected
+        suspect |= {"split": roles[row], **place, "key": keys[row]}
+    columns = [*texts_among(texts.column_names), *COLUMNS]
+    with row_writer(str(config.table), columns) as write:
+        for suspect in found.values():
+            write(suspect)
+    show(console, [*found.values()], len(texts))
+    lines = [f"kept in {config.table}"]
     if found:
         lines += [
-            "delete the rows whose label is right; then train without the others:",
-            f"    headscope train ... data.drop_rows={path}",
+            "delete the rows whose label is right, write the right class into the column",
+            "corrected of others, and train again; rows without a correction are left out:",
+            f"    headscope train ... data.drop_rows={config.table}",
         ]
     show_line(console, "\n".join(lines))
     return [*found.values()]
+
+
+def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Return the key of a text and its label -> the rows of the source that have both, in order.
+
+    A row has its number in its file or split, counted from 0 without the header, and its id.
+    """
+    data = run.config.data
+    source = load_source(data)
+    found = defaultdict(list)
+    for name in (data.train_split, data.validation_split, data.test_split):
+        if name is None or name not in source:
+            continue
+        whole = source[name]
+        numbered = DatasetDict({name: whole.add_column(ROW, np.arange(len(whole)))})
+        split = read_split(numbered, name, data)
+        read, _ = truncate_texts(split.with_labels(run.labels, data), data)
+        ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
+        for key, row in zip(row_keys(read, run.labels), values(split.dataset, ROW), strict=True):
+            found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})
+    return found
+
+
+def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any]:
+    """Return a column of a split; a file of rows is read once more for it."""
+    path = data.file_of(name)
+    if column in split.column_names:
+        return list(values(split, column))
+    names = split.column_names
+    ids = []
+    if Path(path).is_file():
+        for row in read_rows(path, encoding=data.encoding, separator=data.separator):
+            names = [*row]
+            ids.append(row.get(column))
+    if column not in names:
+        expected = f"one of the columns {listed(names)} of {path}"
+        raise ConfigError(message("id_column", expected, column))
+    return ids
 
 
 def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:
@@ -96,7 +139,7 @@ def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.nda
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
-    """Train by the run's settings on parts of its texts, and load the result."""
+    """Train by the run's settings on other texts, of which a part chooses the best checkpoint."""
     folder.mkdir()
     seen = set(numbers(parts["train"], "label").tolist())
     for role, split in parts.items():
@@ -106,7 +149,6 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
     own = run.config.data
     data = DataConfig(
         path=str(folder / "train.jsonl"),
-        validation_path=str(folder / "validation.jsonl"),
         test_path=str(folder / "test.jsonl"),
         text_pair_column="text_pair" if own.text_pair_column else None,
         max_length=own.max_length,
@@ -150,38 +192,33 @@ def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray,
 
 
 def suspects(
-    split: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]
+    texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]
 ) -> dict[int, Suspect]:
     """Return row -> text whose label is probably wrong, that of the least probability first."""
-    given = numbers(split, "label")
-    probabilities = np.clip(shares, 1e-6, None)
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
-    quality = get_label_quality_scores(given, probabilities, method="self_confidence")
-    is_suspect = find_label_issues(given, probabilities, n_jobs=1)
-    order = np.argsort(quality, kind="stable")
-    keys = row_keys(split, classes)
+    given = numbers(texts, "label")
+    of_given = shares[np.arange(len(given)), given]
     found = {}
-    for row in order[is_suspect[order]].tolist():
-        likeliest = int(probabilities[row].argmax())
-        texts = {name: split[row][name] for name in texts_among(split.column_names)}
-        values = (
-            classes[given[row]],
-            classes[likeliest],
-            round(float(quality[row]), 4),
-            round(float(probabilities[row, likeliest]), 4),
-            keys[row],
-        )
-        found[row] = texts | dict(zip(COLUMNS, values, strict=True))
+    for row in np.argsort(of_given, kind="stable").tolist():
+        likeliest = int(shares[row].argmax())
+        if shares[row, likeliest] < ODDS * of_given[row] or likeliest == given[row]:
+            continue
+        found[row] = {name: texts[row][name] for name in texts_among(texts.column_names)} | {
+            "label": classes[given[row]],
+            "suggested": classes[likeliest],
+            "corrected": "",
+            "probability_label": round(float(of_given[row]), 4),
+            "probability_suggested": round(float(shares[row, likeliest]), 4),
+        }
     return found
 
 
 def show(console: Console, found: list[Suspect], total: int) -> None:
     """Print the first rows."""
-    title = f"{len(found)} of {total} training texts have a label that is probably wrong"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("label", "probability", "suggested", "text"):
-        table.add_column(column, no_wrap=column != "text")
-    for row in found[:SHOWN]:
-        cells = (row["label"], f"{row['probability_label']:.3f}", row["suggested"])
-        table.add_row(*(Text(printable(cell)) for cell in (*cells, row["text"][:CHARACTERS])))
-    console.print(table)
+    show_line(console, f"{len(found)} of {total} texts have a label that is probably wrong")
+    names = ("label", "suggested", "split", "text")
+    cells = [
+        [*(row[name][:CHARACTERS] for name in names), f"{row['probability_label']:.3f}", row[ROW]]
+        for row in found[:SHOWN]
+    ]
+    headings = ["given label", *names[1:]]
+    console.print(plain_table(headings, ["probability", ROW], cells))

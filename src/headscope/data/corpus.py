@@ -28,11 +28,12 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.rows import is_blank, read_rows
+from headscope.data.review import read_review, reviewed, row_keys
+from headscope.data.rows import is_blank
 from headscope.data.source import load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, listed, separator_hint, shown, warn
-from headscope.files import content_key, digest
+from headscope.files import content_key
 
 TEXTS = re.compile("(large_)?string|null")
 LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
@@ -182,27 +183,26 @@ def limit_splits(corpus: Corpus, config: DataConfig) -> None:
 
 
 def drop_rows(corpus: Corpus, config: DataConfig) -> None:
-    """Leave out the training texts in data.drop_rows, a file of `headscope labels`."""
-    dropped = {str(row.get("key")) for row in read_rows(str(config.drop_rows))}
-    train = corpus.splits["train"]
-    keys = row_keys(train, corpus.labels)
-    is_kept = np.array([key not in dropped for key in keys])
-    if unknown := dropped - {*keys}:
+    """Leave out the texts in data.drop_rows, or correct their labels; see `data/review.py`."""
+    file = f"data.drop_rows={config.drop_rows}"
+    review = read_review(str(config.drop_rows), corpus.labels)
+    unmatched = {*review}
+    for role, split in corpus.splits.items():
+        unmatched -= {*row_keys(split, corpus.labels)}
+        with quiet():
+            corpus.splits[role], is_kept, corrected = reviewed(split, corpus.labels, review)
+        if role == "train" and corpus.groups is not None:
+            corpus.groups = in_order(corpus.groups[is_kept])
+        corpus.facts.setdefault("texts dropped", {})[role] = int((~is_kept).sum())
+        corpus.facts.setdefault("labels corrected", {})[role] = corrected
+    if unmatched:
         raise DataError(
-            f"data.drop_rows={config.drop_rows}: {len(unknown)} of {len(dropped)} rows have a key "
-            "of no training text; give the file that `headscope labels` wrote for these data"
+            f"{file}: {len(unmatched)} of {len(review)} rows have a key of no text; give the file "
+            "of `headscope labels` for these data"
         )
-    corpus.splits["train"] = train.select(np.flatnonzero(is_kept))
-    if corpus.groups is not None:
-        corpus.groups = in_order(corpus.groups[is_kept])
-    corpus.facts["training texts dropped"] = int((~is_kept).sum())
-    check_classes(corpus, config, hint=f"; data.drop_rows={config.drop_rows} left no more")
-
-
-def row_keys(split: Dataset, classes: list[str]) -> list[str]:
-    """Return the digest of each row's texts and label, whatever its place."""
-    columns = [*texts_among(split.column_names), "label"]
-    return [digest([*texts, classes[number]]).hex() for *texts, number in tuples(split, columns)]
+    if dropped := corpus.facts["texts dropped"]["test"]:
+        warn(f"{file}: leaves out {dropped} test texts, so scores are of easier ones; correct them")
+    check_classes(corpus, config, hint=f"; {file} left no more")
 
 
 def groups_of(split: Dataset) -> np.ndarray:

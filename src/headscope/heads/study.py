@@ -147,7 +147,7 @@ def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:
         order = listed([f"{number} = {name}" for number, name in enumerate(classes)])
         warn(
             f"{right} of {texts} texts are classified correctly, {texts / len(classes):.0f} would "
-            f"be by chance: are the classes in another order than {order}?"
+            f"be by chance: do the labels mean other classes than {order}?"
         )
 
 

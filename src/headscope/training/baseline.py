@@ -63,11 +63,16 @@ class Compared:
 
     def sentence(self) -> str:
         """Return the differences in percentage points."""
-        parts = [
-            f"{SCORES[name]} {points(mean)} (95 % interval {points(low)} to {points(top)})"
-            for name, (mean, low, top) in self.differences.items()
-        ]
-        return f"percentage points above {self.name}: {', '.join(parts)}"
+        return above(self.name, self.differences)
+
+
+def above(name: str, differences: dict[str, Interval]) -> str:
+    """Return in percentage points how far a run is above what is called `name`."""
+    parts = [
+        f"{SCORES[score]} {points(mean)} (95 % interval {points(low)} to {points(top)})"
+        for score, (mean, low, top) in differences.items()
+    ]
+    return f"percentage points above {name}: {', '.join(parts)}"
 
 
 def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> dict[str, Interval]:

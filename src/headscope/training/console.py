@@ -142,7 +142,7 @@ def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
     ]
     rows.sort(key=lambda row: -increases[row[0]][0])
     numbers = ["loss without it", "contribution"][: 2 if contributions else 1]
-    console.print(_table([""], numbers, rows[:MOST_HEADS]))
+    console.print(plain_table([""], numbers, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
         show_line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
 
@@ -172,7 +172,7 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
         counts = [[tp, fn, fp, tn] for (tn, fp), (fn, tp) in counts]
     elif len(labels) > MOST_CLASSES:
         return
-    table = _table(
+    table = plain_table(
         [""], headings, ([label, *row] for label, row in zip(labels, counts, strict=True))
     )
     width = console.measure(table, options=console.options.update(width=UNBOUNDED)).maximum
@@ -200,17 +200,19 @@ def _fitting(
     wide = console.options.update(width=UNBOUNDED)
     count = len(numbers)
     while count > 1:
-        beside = _table([], headings[:count], (row[len(texts) :] for row in rows))
+        beside = plain_table([], headings[:count], (row[len(texts) :] for row in rows))
         if console.measure(beside, options=wide).maximum <= room:
             break
         count -= 1
-    table = _table(texts, headings[:count], rows)
+    table = plain_table(texts, headings[:count], rows)
     for numeric in table.columns[len(texts) :]:
         numeric.no_wrap = True
     return table, numbers[count:]
 
 
-def _table(texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+def plain_table(
+    texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]
+) -> Table:
     """Return a table with columns of texts and of numbers; further cells of a row are left out."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in texts:
