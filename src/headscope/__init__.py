@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headscope.heads.capture import capture as capture
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
     from headscope.heads.show import HeadView as HeadView
-    from headscope.heads.show import Shown as Shown
     from headscope.heads.show import show as show
     from headscope.model.classifier import TextClassifier as TextClassifier
     from headscope.record.contributions import Explanation as Explanation
@@ -47,13 +46,13 @@ _MODULES = {
     "record.contributions": ("Explanation",),
     "run": ("Prediction", "Run", "load"),
     "heads.integrations.lightning_callback": ("RecordHeads",),
-    "heads.show": ("HeadView", "Shown", "show"),
+    "heads.show": ("HeadView", "show"),
 }
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
-    "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError", "Shown",
+    "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError",
     "Text", "TextClassifier", "UserError", "__version__", "ablate", "capture",
     "load", "show",
 ]  # fmt: skip

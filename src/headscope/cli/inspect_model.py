@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from headscope.command_settings import InspectConfig, OtherDataConfig
 from headscope.config import DataConfig, InspectionConfig
@@ -32,6 +30,7 @@ from headscope.prediction import best_device
 from headscope.record.contributions import signed
 from headscope.tab.summaries import write_marker
 from headscope.terminal import Bar, show_line, terminal
+from headscope.training.console import plain_table
 
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 MOST_HEADS = 24  # in a table
@@ -166,24 +165,14 @@ def print_effects(console: Console, study: Study) -> None:
     """Print which heads matter and their roles, the largest effects first."""
     show_line(console, study.answer)
     show_line(console, study.details)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("layer", "head", "loss without it", "error"):
-        table.add_column(column, justify="right")
-    for column in ("", "role"):
-        table.add_column(column)
+    rows = []
     layers = list(study.numbers)
     heads = sorted(study.effects, key=lambda head: -abs(study.effects[head].loss_increase))
     for layer, head in heads[:MOST_HEADS]:
         effect = study.effects[layer, head]
         name, score = role({name: mean[head] for name, (mean, _) in study.numbers[layer].items()})
-        table.add_row(
-            str(layers.index(layer)),
-            str(head),
-            signed(effect.loss_increase, 4),
-            f"{effect.standard_error:.4f}",
-            effect.state,
-            f"{name} {score:.2f}",
-        )
-    console.print(table)
+        texts = [f"layer {layers.index(layer)} head {head}", effect.state, f"{name} {score:.2f}"]
+        rows.append([*texts, f"{signed(effect.loss_increase, 4)} ± {effect.standard_error:.4f}"])
+    console.print(plain_table(["", "effect", "role"], ["loss without it"], rows))
     if len(heads) > MOST_HEADS:
         show_line(console, f"{len(heads) - MOST_HEADS} more heads: in the Heads tab")

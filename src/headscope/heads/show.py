@@ -141,9 +141,6 @@ class HeadView:
         return FRAME.format(page=html.escape(self.html, quote=True))
 
 
-Shown = HeadView  # its name until version 0.1
-
-
 def show(
     model: nn.Module,
     tokenizer: Any,
