@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headscope.heads.show import HeadView as HeadView
     from headscope.heads.show import show as show
     from headscope.model.classifier import TextClassifier as TextClassifier
-    from headscope.record.contributions import Explanation as Explanation
+    from headscope.record.explanation import Explanation as Explanation
     from headscope.record.schema import Text as Text
     from headscope.record.writer import HeadRecorder as HeadRecorder
     from headscope.run import Prediction as Prediction
@@ -43,7 +43,7 @@ _MODULES = {
     "record.schema": ("Text",),
     "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
-    "record.contributions": ("Explanation",),
+    "record.explanation": ("Explanation",),
     "run": ("Prediction", "Run", "load"),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "show"),

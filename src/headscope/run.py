@@ -29,7 +29,7 @@ from headscope.heads.contributions import explain
 from headscope.model.objective import Objective
 from headscope.model.running import lock_of
 from headscope.prediction import probabilities
-from headscope.record.contributions import Explanation
+from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
 from headscope.run_folder import Chosen, Classifier, Setup, load_model
 
@@ -224,8 +224,8 @@ class Run:
         """
         # Imported here: predicting does without what they import.
         from headscope.heads.capture import readout_position
-        from headscope.heads.report import make_probe, run_probe
         from headscope.heads.show import head_view
+        from headscope.heads.step import make_probe, run_probe
         from headscope.live.page import live_html
 
         (parts,) = self._parts([text])

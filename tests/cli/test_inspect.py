@@ -15,7 +15,7 @@ from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConf
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
 from headscope.errors import ConfigError, UserWarningMessage
-from headscope.heads.report import make_probe, run_probe
+from headscope.heads.step import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.run import load_run
 from headscope.run_folder import Chosen, Setup, save_model

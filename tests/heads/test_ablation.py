@@ -128,16 +128,6 @@ def test_the_planted_head_alone_matters(
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
 
 
-def test_padding_changes_no_effect() -> None:
-    model, padded = classifier(), batch([4, 9, 6])
-    alone = [
-        Batch(padded.token_ids[[row], :n], None, None, padded.labels[[row]], padded.rows[[row]])
-        for row, n in enumerate([4, 9, 6])
-    ]
-    together = changes(model, [padded])
-    torch.testing.assert_close(together, changes(model, alone), rtol=0, atol=1e-10)
-
-
 # --- nothing is left changed ---
 
 

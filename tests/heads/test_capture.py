@@ -1,6 +1,4 @@
-"""The maps that are shown are the softmax that the model used."""
-
-import math
+"""Observing an attention layer: rows, gradients, and what is put back; verify checks the maps."""
 
 import pytest
 import torch
@@ -19,18 +17,6 @@ def layer(**options: object) -> MultiHeadAttention:
 
 def padding() -> torch.Tensor:
     return torch.arange(T) >= torch.tensor([[7], [4], [6]])
-
-
-def test_maps_equal_the_softmax_recomputed_by_hand_from_the_parameters() -> None:
-    model, tokens = layer(), torch.randn(B, T, H * E)
-    with capture(model) as maps:
-        model(tokens, tokens, tokens, key_padding_mask=padding(), need_weights=False)
-    query, key, _ = (tokens @ model.in_proj_weight.T + model.in_proj_bias).chunk(3, -1)
-    for head in range(H):
-        part = slice(head * E, (head + 1) * E)
-        scores = query[..., part] @ key[..., part].transpose(1, 2) / math.sqrt(E)
-        expected = scores.masked_fill(padding()[:, None], -math.inf).softmax(-1)
-        torch.testing.assert_close(maps[""][:, head], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [[1], [2, 0], slice(1, 3)])

@@ -24,7 +24,7 @@ from headscope.heads.contributions import (
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.record.contributions import Explanation, signed
+from headscope.record.explanation import Explanation, signed
 
 transformers = pytest.importorskip("transformers")
 

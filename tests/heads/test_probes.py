@@ -8,7 +8,7 @@ import torch
 
 from headscope.config import ModelConfig
 from headscope.data.batching import Batch
-from headscope.heads.report import Probe, ablate_each_head
+from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS
 from headscope.record.schema import Text

@@ -25,7 +25,7 @@ from headscope.data.tokenizer import shown_tokens, train_tokenizer
 from headscope.errors import LivePageError
 from headscope.heads.capture import headed_layers, intervene
 from headscope.heads.contributions import decompose
-from headscope.heads.report import make_probe, readout_position, run_probe
+from headscope.heads.step import make_probe, readout_position, run_probe
 from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
 from headscope.run import Run, load_run

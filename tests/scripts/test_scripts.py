@@ -141,7 +141,7 @@ def test_a_run_without_a_record_gets_one(script: Command, trained: Path, tmp_pat
     script("inspect", f"run={folder}", "texts=10")
     index = read_index(folder / "heads")
     assert len(index.texts) == 4
-    assert "text_3/layer_0/levels" in read_step(folder / "heads" / index.steps[0].file)
+    assert "text_3/layer_0/weights" in read_step(folder / "heads" / index.steps[0].file)
     assert list(folder.glob("events.out.tfevents.*"))
 
 

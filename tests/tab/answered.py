@@ -82,10 +82,10 @@ def effects(layers: int, heads: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def answer(layers: int, heads: int) -> dict[str, Any]:
-    verdicts = np.full((layers, heads), -1)
-    verdicts[:, 1::2] = 1
-    verdicts[-1, 0] = 0
-    return {"effects": verdicts}
+    states = np.full((layers, heads), -1)
+    states[:, 1::2] = 1
+    states[-1, 0] = 0
+    return {"effects": states}
 
 
 def contribution_arrays(

@@ -42,7 +42,7 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
     tab.shows(MATTERS, ANSWER)
     tab.says(".head h2", "layer 1, head 1")
     lists(tab, BY_PLACE)
-    for part in (".verdict", ".text", ".adds-up", ".heads-words", ".answer .matters"):
+    for part in (".prediction", ".text", ".adds-up", ".heads-words", ".answer .matters"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     tab.find(".cells-table .head-name >> nth=1").click()

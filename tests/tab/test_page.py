@@ -10,8 +10,8 @@ import pytest
 from heads_browser import colors, expected_pixels
 
 from chromium import colours_of, contrast, watch
-from headscope.record.schema import Text
-from headscope.tab.page import STATIC, PageText, bundled, page, write_page
+from headscope.record.schema import PageText, Text
+from headscope.tab.page import STATIC, bundled, page, write_page
 from pages import texts_of
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass

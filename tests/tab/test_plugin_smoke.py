@@ -78,9 +78,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in (".", "deep/日本"):
         recorder = HeadRecorder(folder / run, [Text("probe", ["a", "b"], "a b", "x")], ["x", "y"])
         for step in (0, 4):
-            numbers = {"entropy": (np.full((1, 2), float(step)), np.full((1, 2), np.nan))}
             maps = [[np.full((2, 2, 2), 0.5)]]
-            recorder.write(step, step_arrays(maps, numbers, probabilities=[[1.0, 0.0]]))
+            recorder.write(step, step_arrays(maps, probabilities=[[1.0, 0.0]]))
         write_marker(folder / run)
     return folder
 
@@ -113,8 +112,3 @@ def check_routes(ask: Get, run: str) -> None:
     status, answer = ask("plugin/heads/maps", run=run, step=4, text=0)
     arrays = unpack(answer)
     assert (status, arrays["layer_0/weights"].tolist()) == (200, np.full((2, 2, 2), 0.5).tolist())
-    status, answer = ask("plugin/heads/numbers", run=run, step=4)
-    measures = {"entropy": {"mean": [[4.0, 4.0]], "error": [[None, None]]}}
-    assert (status, json.loads(answer)) == (200, {"measures": measures, "extra": {}})
-    status, answer = ask("plugin/heads/page", run=run, step=4, text=0)
-    assert (status, b"probe, step 4" in answer) == (200, True)

@@ -11,7 +11,7 @@ from heads_server import Step, maps_of, write_run
 from headscope.record.schema import Text
 
 BEST = "#p.heads.step=200"
-FIRST = ["head", "verdict", "loss_zeroed", "accuracy_zeroed", "contribution", "role"]
+FIRST = ["head", "effect", "loss_zeroed", "accuracy_zeroed", "contribution", "role"]
 PATTERN = ["entropy_share", "mean_distance", "self", "previous", "next", "first", "separator"]
 
 
@@ -73,9 +73,9 @@ def test_which_heads_matter_stands_first_and_the_table_fits(
     tab = open_tab(tmp_path, BEST)
     tab.drawn(200)
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
-    found = tab.find(".table td[data-column=verdict]")
+    found = tab.find(".table td[data-column=effect]")
     tab.has(lambda: sorted(found.all_text_contents()), sorted(effects))
-    assert columns(tab) == ["head", "verdict", "loss_zeroed", "role"]
+    assert columns(tab) == ["head", "effect", "loss_zeroed", "role"]
     cells = ["layer 1 · 1", "matters", "0.410 ±0.030", "no clear pattern"]
     tab.shows(".table tbody tr >> nth=0 >> th, td", cells)
     row = tab.find(".table tbody tr").filter(has_text="first-token sink")

@@ -11,8 +11,8 @@ from heads_browser import Opener
 from heads_server import Step, maps_of, write_run
 
 from chromium import contrast, watch
-from headscope.record.schema import Text
-from headscope.tab.page import PageText, bundled, page, write_page
+from headscope.record.schema import PageText, Text
+from headscope.tab.page import bundled, page, write_page
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
@@ -212,7 +212,7 @@ def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
     assert tab.locator(".cells-table td.lit").count() == 3  # two heads, and their sum
     tab.locator(".segment >> text=so").first.hover()
     assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
-    tab.locator(".verdict").hover()
+    tab.locator(".prediction").hover()
     assert tab.locator(".lit").count() == 0
     tab.locator(".text .token >> nth=2").focus()
     assert tab.locator(".segment.lit").count() == 1

@@ -15,7 +15,7 @@ from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
-from headscope.heads.report import make_probe
+from headscope.heads.step import make_probe
 from headscope.heads.study import draw_samples
 from headscope.prediction import split_logits
 from headscope.record.reader import read_index, read_step

@@ -21,19 +21,18 @@ from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
 from headscope.heads.capture import readout_position
 from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
-from headscope.heads.report import (
+from headscope.heads.show import head_view
+from headscope.heads.step import (
     JOIN,
     Probe,
     ProbeOutput,
-    choose_probes,
     head_report,
     make_probe,
     new_recorder,
-    record_study,
+    record_best,
     run_probe,
     text_numbers,
 )
-from headscope.heads.show import head_view
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
 from headscope.prediction import best_device
@@ -52,6 +51,7 @@ from headscope.run_folder import HEADS, save_json
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.terminal import Bar, show_line, terminal
+from headscope.training.heads import choose_probes
 
 # Of a run's record: which heads matter.
 KNOWN = {
@@ -229,7 +229,7 @@ def _record_study(run: Run, data: TextDataModule, study: Study) -> bool:
         ]
         recorder.write(step, head_report(outputs, study.numbers))
         write_marker(run.folder)
-    return record_study(recorder, step, study, run.model, probes, run.objective, run.temperature)
+    return record_best(recorder, step, run.model, probes, run.objective, run.temperature, study)
 
 
 def _probe_of(text: Text, run: Run) -> Probe:

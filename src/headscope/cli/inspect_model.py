@@ -21,13 +21,13 @@ from headscope.heads.integrations.sequence_classifier import (
     study_texts,
 )
 from headscope.heads.measures import role
-from headscope.heads.report import head_report, new_recorder, record_study
 from headscope.heads.show import head_view
+from headscope.heads.step import head_report, new_recorder, record_best
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers
 from headscope.prediction import best_device
-from headscope.record.contributions import signed
+from headscope.record.explanation import signed
 from headscope.tab.summaries import write_marker
 from headscope.terminal import Bar, show_line, terminal
 from headscope.training.console import plain_table
@@ -70,16 +70,15 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     path = Path(config.output or f"{stem}.html")
     head_view(outputs[0], study, {"model": config.model}).save(path)
     folder = path.with_suffix("")
-    settings = InspectionConfig(max_tokens=config.max_tokens)
     notes = {"dropout": "off", "model": config.model}
-    recorder = new_recorder(folder, probes, classifier.labels, settings, notes)
+    recorder = new_recorder(folder, probes, classifier.labels, InspectionConfig(), notes)
     recorder.write(0, head_report(outputs))
     write_marker(folder)
     shares = ", ".join(f"{name} {share:.3f}" for name, share in outputs[0].probabilities.items())
     cut = ", to which it was cut" if classifier.is_cut(shown[0]) else ""
     show_line(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
-        record_study(recorder, 0, study, classifier, probes, classifier.objective)
+        record_best(recorder, 0, classifier, probes, classifier.objective, study=study)
         print_effects(console, study)
     show_line(console, f"page:       {path}")
     print_next(console, folder)

@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from headscope.heads.ablation import INCONCLUSIVE, MATTERS, NO_EFFECT
 from headscope.heads.sets import Head, HeadSets
-from headscope.record.contributions import signed
+from headscope.record.explanation import signed
 
 SMALL = 0.02  # a change of accuracy within two points has no effect
 MOST_NAMED = 3  # heads

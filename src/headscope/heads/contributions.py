@@ -40,7 +40,7 @@ from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.fixed_gates import FixedGates, depends
 from headscope.model.objective import ONE_CLASS, Answer, MultiLabel, Objective
-from headscope.record.contributions import MOST_MISSED, Explanation
+from headscope.record.explanation import MOST_MISSED, Explanation
 
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 

@@ -33,10 +33,9 @@ from headscope.heads.integrations.sequence_classifier import (
     study_texts,
 )
 from headscope.heads.measures import Summary, role_arrays
-from headscope.heads.report import (
+from headscope.heads.step import (
     Probe,
     ProbeOutput,
-    maps_alone,
     page_text,
     run_probe,
     study_arrays,
@@ -44,9 +43,9 @@ from headscope.heads.report import (
     text_summary,
 )
 from headscope.heads.study import Study
-from headscope.record.contributions import Explanation
-from headscope.record.schema import Arrays, Text
-from headscope.tab.page import PageText, page, write_page
+from headscope.record.explanation import Explanation
+from headscope.record.schema import Arrays, PageText, Text
+from headscope.tab.page import page, write_page
 from headscope.terminal import Bar, terminal
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -259,10 +258,8 @@ def _show_module(model: nn.Module, tokens: list[str], inputs: Any, names: Any) -
     if len(classes) != num_classes:
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
-    if num_classes >= 2:
-        output = run_probe(called, probe, classes, with_ablations=True)
-    else:
-        output = maps_alone(called, probe)
+    known = classes if num_classes >= 2 else []
+    output = run_probe(called, probe, known, with_ablations=True)
     return head_view(named_as_captured(output), None, {"model": type(model).__name__})
 
 

@@ -8,8 +8,8 @@ from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
-from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, RecordError
-from headscope.tab.page import PageText, live_page
+from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, PageText, RecordError
+from headscope.tab.page import live_page
 
 if TYPE_CHECKING:
     from headscope.run import Run

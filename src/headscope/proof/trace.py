@@ -8,9 +8,9 @@ n is T and d is D.
 import math
 import os
 from collections.abc import Iterator
-from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from rich import box
@@ -79,32 +79,20 @@ def computation(
     yield (layer.out_proj(merged),)  # [B, T, D]
 
 
-class Row(NamedTuple):
-    """A step as it was run: how many tensors, their shape, values of the first token, the time."""
-
-    step: Step
-    tensors: int
-    shape: tuple[int, ...]
-    values: str
-    seconds: float
-
-
 @torch.no_grad()
-def trace(layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1) -> list[Row]:
-    """Return every step; times are the median of `repeats` passes after a first one."""
-    times: list[list[float]] = [[] for _ in STEPS]
+def trace(
+    layer: PackedAttention, X: Tensor, padding: Tensor, repeats: int = 1
+) -> tuple[list[tuple[Tensor, ...]], list[float]]:
+    """Return what each step makes, and its seconds: the median of `repeats` passes after one."""
+    passes = []
     for _ in range(repeats + 1):
-        rows = []
-        started = now(X.device)
-        for step, seconds, tensors in zip(
-            STEPS, times, computation(layer, X, padding), strict=True
-        ):
-            seconds.append(now(X.device) - started)
-            output = tensors[0]
-            time = median(seconds[1:] or seconds)
-            rows.append(Row(step, len(tensors), tuple(output.shape), values(output), time))
-            started = now(X.device)
-    return rows
+        made = []
+        times = [now(X.device)]
+        for tensors in computation(layer, X, padding):
+            made.append(tensors)
+            times.append(now(X.device))
+        passes.append(np.diff(times))
+    return made, np.median(passes[1:], axis=0).tolist()
 
 
 def values(tensor: Tensor) -> str:
@@ -136,10 +124,15 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
     B = config.batch
     T = config.seq_len
     D = config.d_model
-    sizes = {"B": B, "T": T, "D": D, "H": config.heads, "E": D // config.heads}
+    H = config.heads
+    sizes = {"B": B, "T": T, "D": D, "H": H, "E": D // H}
+    torch.manual_seed(0)
+    lengths = torch.linspace((2 * T + 2) // 3, T, B).long()
+    padding = torch.arange(T) >= lengths[:, None]  # [B, T]
     try:
-        layer, X, padding = make_inputs(sizes, config.bias, device, dtype)
-        rows = trace(layer, X, padding, config.repeats)
+        layer = PackedAttention(D, H, config.bias).to(device, dtype)
+        X = torch.randn(B, T, D).to(device, dtype)
+        made, seconds = trace(layer, X, padding.to(device), config.repeats)
     except RuntimeError as error:  # of torch's allocator: "not enough memory", "out of memory"
         if "memory" not in str(error):
             raise
@@ -148,25 +141,13 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
             f"take fewer ({str(error).splitlines()[0]})"
         ) from error
     parameters = sum(parameter.numel() for parameter in layer.parameters())
-    console.print(_step_table(X, rows, sizes))
-    console.print(_cost_table(rows, sizes))
+    console.print(_step_table(X, made, sizes))
+    console.print(_cost_table(seconds, sizes))
     line = (
         f"{parameters:,} parameters, {config.dtype} on {device.type}, torch {torch.__version__}; "
         f"times are the median of {config.repeats} passes; in O(), n is T and d is D"
     )
     console.print(line, highlight=False, markup=False)
-
-
-def make_inputs(
-    sizes: Sizes, bias: bool, device: torch.device, dtype: torch.dtype
-) -> tuple[PackedAttention, Tensor, Tensor]:
-    """Return a layer, tokens, and the padding of texts of 2/3 T to T tokens."""
-    B, T, D, H = (sizes[letter] for letter in "BTDH")
-    torch.manual_seed(0)
-    layer = PackedAttention(D, H, bias).to(device, dtype)
-    lengths = torch.linspace((2 * T + 2) // 3, T, B).long()
-    padding = torch.arange(T) >= lengths[:, None]  # [B, T]
-    return layer, torch.randn(B, T, D).to(device, dtype), padding.to(device)
 
 
 def _table(title: str, *headings: str, left: int) -> Table:
@@ -178,25 +159,27 @@ def _table(title: str, *headings: str, left: int) -> Table:
     return table
 
 
-def _step_table(X: Tensor, rows: list[Row], sizes: Sizes) -> Table:
+def _step_table(X: Tensor, made: list[tuple[Tensor, ...]], sizes: Sizes) -> Table:
     title = "self-attention, " + ", ".join(f"{letter}={size}" for letter, size in sizes.items())
     table = _table(title, "step", "formula", "shape", "first token, first head", left=4)
     table.add_row("input", "X", str(tuple(X.shape)), values(X))
-    for row in rows:
-        times = f"{row.tensors} × " if row.tensors > 1 else ""
-        table.add_row(row.step.name, row.step.formula, f"{times}{row.shape}", row.values)
+    for step, tensors in zip(STEPS, made, strict=True):
+        times = f"{len(tensors)} × " if len(tensors) > 1 else ""
+        shape = f"{times}{tuple(tensors[0].shape)}"
+        table.add_row(step.name, step.formula, shape, values(tensors[0]))
     return table
 
 
-def _cost_table(rows: list[Row], sizes: Sizes) -> Table:
+def _cost_table(seconds: list[float], sizes: Sizes) -> Table:
     table = _table("what each step costs", "step", "count", "", "grows", "time", left=1)
-    for step, *_, seconds in rows:
-        amount = step.unit if step.cost == "0" else f"{count(step.cost, sizes):,} {step.unit}"
-        table.add_row(step.name, amount, step.cost.strip("0"), step.order, _time(seconds))
-    total = sum(count(row.step.cost, sizes) for row in rows if row.step.unit == MULTIPLY_ADDS)
+    total = 0
+    for step, time in zip(STEPS, seconds, strict=True):
+        number = count(step.cost, sizes)
+        amount = f"{number:,} {step.unit}" if number else step.unit
+        total += number if step.unit == MULTIPLY_ADDS else 0
+        table.add_row(step.name, amount, step.cost.strip("0"), step.order, _time(time))
     table.add_section()
-    seconds = sum(row.seconds for row in rows)
-    table.add_row("total", f"{total:,} {MULTIPLY_ADDS}", "", "", _time(seconds))
+    table.add_row("total", f"{total:,} {MULTIPLY_ADDS}", "", "", _time(sum(seconds)))
     return table
 
 

@@ -8,8 +8,9 @@ are written atomically, so every listed step can be read whenever the process wa
 pickled.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -81,6 +82,18 @@ def encodable(text: str) -> str:
 def label_text(label: str | list[str]) -> str:
     """Return the class of a text, or any number of them, as one string."""
     return label if isinstance(label, str) else ", ".join(label) or "none"
+
+
+@dataclass(frozen=True, eq=False)
+class PageText:
+    """A text at one step, and everything that is shown of it."""
+
+    text: Text
+    arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
+    # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
+    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
 
 
 @dataclass(frozen=True)

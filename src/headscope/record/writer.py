@@ -86,23 +86,21 @@ class HeadRecorder:
         Raises:
             ValueError: if a map is missing, does not fit its text, or is no softmax.
         """
-        stored = dict(arrays)
         if not layers:
-            maps = filter(re.compile(r"text_0/layer_\d+/weights").fullmatch, stored)
+            maps = filter(re.compile(r"text_0/layer_\d+/weights").fullmatch, arrays)
             layers = [f"layer {number}" for number, _ in enumerate(maps)]
         heads = []
         for number, layer in enumerate(layers):
             for place, text in enumerate(self.index.texts):
                 name = f"text_{place}/layer_{number}/weights"
-                weights = np.asarray(stored.get(name, ()), dtype=np.float32)
+                weights = np.asarray(arrays.get(name, ()), dtype=np.float32)
                 _check_map(weights, len(text.tokens), f"{text.name}, {layer}")
-                stored[name] = weights.astype(np.float16)
             heads.append(len(weights))
         if not layers:
             raise ValueError("expected maps of at least one layer, got none")
         self.index.layers = list(layers)
         self.index.heads = heads
-        self._keep(step, stored)
+        self._keep(step, dict(arrays))
 
     def amend(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
         """Add arrays to a recorded step, or replace them; return False if the step was dropped."""
@@ -144,15 +142,17 @@ class HeadRecorder:
         return size > self.index.budget or len(self.index.steps) > MAX_STEPS
 
     def _write_step(self, step: int, arrays: Arrays) -> Step:
-        """Write a step's arrays into one file, atomically, the numbers of heads in float32."""
-        single = {
-            name: array.astype(np.float32) if name.startswith("numbers/") else array
-            for name, array in arrays.items()
-        }
+        """Write a step's arrays into one file, atomically: maps in float16, numbers in float32."""
+        kept = dict(arrays)
+        for name, array in arrays.items():
+            if name.endswith("/weights"):
+                kept[name] = array.astype(np.float16)
+            elif name.startswith("numbers/"):
+                kept[name] = array.astype(np.float32)
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as file:  # a name without .npz, which savez would append
-                np.savez(file, **single)  # type: ignore[arg-type]
+                np.savez(file, **kept)  # type: ignore[arg-type]
 
         written = Step(step, 0, time.time())
         path = write_atomic(self.folder / written.file, write)

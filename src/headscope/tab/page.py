@@ -12,13 +12,13 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from headscope.files import write_atomic
 from headscope.record.reader import pack
-from headscope.record.schema import Arrays, Text, encodable
+from headscope.record.schema import Arrays, PageText, encodable
 
 STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
@@ -46,18 +46,6 @@ TEMPLATE = """<!DOCTYPE html>
 
 IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, eq=False)
-class PageText:
-    """A text on a page, and everything that is shown of it."""
-
-    text: Text
-    arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
-    # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
-    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
 
 
 def page(

@@ -29,8 +29,16 @@ from headscope.record.reader import (
     record_errors,
     split_measures,
 )
-from headscope.record.schema import FOLDER, INDEX, INDEX_ADAPTER, Arrays, Index, RecordError
-from headscope.tab.page import STATIC, PageText, page
+from headscope.record.schema import (
+    FOLDER,
+    INDEX,
+    INDEX_ADAPTER,
+    Arrays,
+    Index,
+    PageText,
+    RecordError,
+)
+from headscope.tab.page import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}

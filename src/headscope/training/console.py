@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headscope.errors import listed
-from headscope.record.contributions import signed
+from headscope.record.explanation import signed
 from headscope.run_folder import ERRORS
 from headscope.terminal import show_line
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report

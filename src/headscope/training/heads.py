@@ -1,24 +1,25 @@
 """What a run records of its heads: during training, and of the best checkpoint."""
 
+from itertools import zip_longest
 from pathlib import Path
 
+import numpy as np
+import torch
 from lightning.pytorch import Trainer
+from torch import nn
 
-from headscope.config import TrainConfig
+from headscope.config import InspectionConfig, TrainConfig
 from headscope.data.batching import Batch, TextBatches
+from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
-from headscope.heads.capture import headed_layers
+from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
-from headscope.heads.report import (
-    choose_probes,
-    new_recorder,
-    record_best,
-    record_study,
-)
+from headscope.heads.step import Probe, make_probe, new_recorder, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
-from headscope.record.schema import RUN_NOTE, RecordError
+from headscope.model.objective import Objective
+from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.run_folder import Setup
 from headscope.terminal import Bar
 from headscope.training.module import ClassifierModule, chosen_precision
@@ -55,6 +56,40 @@ def head_logger(
     return HeadLogger(subjects, config.inspection, recorder)
 
 
+def choose_probes(
+    data: TextDataModule, config: InspectionConfig, model: nn.Module, objective: Objective
+) -> list[Probe]:
+    """Return the configured texts, or long validation texts that fit, the classes in turn."""
+    readout = readout_position(model)
+
+    def probe(texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
+        return make_probe(data.tokenizer, texts, label, max_tokens, data.evidence, readout)
+
+    if config.probes:  # as long as the model reads them
+        return [probe((text,), None, data.config.max_length) for text in config.probes]
+    split = data.corpus.splits["validation"]
+    labels = data.labels("validation")
+    lengths = data.encoded["validation"].lengths
+    # The longest that fit come first; where none fits, the shortest, which are then cut.
+    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    rows = _classes_in_turn(order, labels)[: config.num_probes]
+    columns = texts_among(split.column_names)
+    classes = objective.has(torch.from_numpy(labels[rows]), len(data.corpus.labels))
+    names = objective.names(classes, data.corpus.labels)
+    return [
+        probe(tuple(split[row][column] for column in columns), label_text(name), config.max_tokens)
+        for row, name in zip(rows, names, strict=True)
+    ]
+
+
+def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
+    """Return each class's first row before any class's second; rows without a class last."""
+    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
+    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
+
+
 def study_heads(
     trainer: Trainer,
     module: ClassifierModule,
@@ -73,12 +108,12 @@ def study_heads(
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
     count = min(report.config.inspection.causes, len(data.labels("validation")), most)
     if count < 2 or not num_heads:
-        record_best(logger.recorder, step, *best, with_ablations=False)
+        record_best(logger.recorder, step, *best)
         return
     chooses, others = _samples(report.config, data, count // 2, 2)
     bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
     result = study(model, chooses, others, logger.subjects.special, objective, bar.update)
-    record_study(logger.recorder, step, result, *best)
+    record_best(logger.recorder, step, *best, study=result)
     report.facts_of_training |= {
         ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
         HEADLINE: result.answer,

@@ -29,7 +29,7 @@ from headscope.heads.measures import (
     SpecialTokens,
     Summary,
 )
-from headscope.heads.report import Probe, ProbeOutput, head_report, run_probe
+from headscope.heads.step import Probe, ProbeOutput, head_report, run_probe
 from headscope.heads.study import draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text

@@ -24,7 +24,7 @@ from headscope.data.tokenizer import shown_tokens
 from headscope.errors import DataError, listed, shown
 from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.report import JOIN, Probe, ProbeOutput, run_probe
+from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe
 from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of

@@ -34,7 +34,7 @@ export function headsOf(store) {
   const extra = store.numbers?.extra ?? {};
   const counts = store.index?.heads ?? [];
   const contributions = contributionsOf(store);
-  const nats = (layer, head) => {
+  const contribution = (layer, head) => {
     return contributions?.has(layer, head) ? contributions.headSum(layer, head) : null;
   };
   const places = new Map(study?.order?.map((own, place) => [own.join(" "), place]));
@@ -46,7 +46,7 @@ export function headsOf(store) {
       effect: EFFECTS[study?.effects?.[layer]?.[head]] ?? null,
       increase: study?.increase?.mean?.[layer]?.[head] ?? null,
       error: study?.increase?.error?.[layer]?.[head] ?? null,
-      contribution: nats(layer, head),
+      contribution: contribution(layer, head),
       role: extra.roles?.[layer]?.[head] || null,
       score: extra["roles/score"]?.[layer]?.[head] ?? null,
     })),

@@ -10,12 +10,12 @@ import { MatrixView } from "./matrix.js";
 import { Grid } from "./grid.js";
 import { HeadView } from "./head.js";
 import { Loader } from "./loader.js";
+import { PredictionView } from "./prediction.js";
 import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
 import { TrustView } from "./trust.js";
-import { VerdictView } from "./verdict.js";
 import { languageOf } from "./words.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
@@ -96,7 +96,7 @@ export function layOut(store, { top = null, tools = [], keys = [] } = {}) {
     });
     return folded;
   });
-  const first = [new TextView(store, top), new VerdictView(store), new LedgerView(store)];
+  const first = [new TextView(store, top), new PredictionView(store), new LedgerView(store)];
   const views = [...first, new MatrixView(store), new Headline(store)].map(({ root }) => root);
   const folds = element(
     "div", "folds",

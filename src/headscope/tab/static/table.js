@@ -6,7 +6,7 @@ import { panel, showError, wordsOf } from "./dom.js";
 
 /* The columns in their order, by the names of the record: [what stands above it, its title]. */
 const FIRST = {
-  verdict: ["effect", "whether ablating the head changes the loss, by 95 % intervals"],
+  effect: ["effect", "whether ablating the head changes the loss, by 95 % intervals"],
   loss_zeroed: ["loss change", "of the loss when the head's output is set to zero, in nats"],
   accuracy_zeroed: ["accuracy change", "of the accuracy when the head's output is set to zero"],
   contribution: ["contribution", "what passes through it to the log-odds of the predicted class"],
@@ -23,7 +23,7 @@ const MORE = {
   crossing: ["crossing", "of pairs: weight from one text to the other"],
 };
 const COLUMNS = { ...FIRST, ...MORE };
-const IN_WORDS = ["role", "verdict"];
+const IN_WORDS = ["role", "effect"];
 
 /* What is known of heads at a step, as the columns ask for it; `at` is [layer, head]. */
 class Numbers {
@@ -43,12 +43,12 @@ class Numbers {
   }
 
   has(name) {
-    const key = { verdict: "effects", role: "roles" }[name];
+    const key = { effect: "effects", role: "roles" }[name];
     return key ? key in this.extra : Object.hasOwn(this.measures, name);
   }
 
   value(name, [layer, head]) {
-    if (name === "verdict") return EFFECTS[this.extra.effects?.[layer]?.[head]]?.name ?? null;
+    if (name === "effect") return EFFECTS[this.extra.effects?.[layer]?.[head]]?.name ?? null;
     if (name === "role") return this.extra.roles?.[layer]?.[head] || null;
     return this.measures[name]?.mean?.[layer]?.[head] ?? null;
   }
@@ -65,7 +65,7 @@ class Numbers {
   rank(name, at) {
     const value = this.value(name, at);
     const order = ["no effect", "inconclusive", "matters"];
-    return name === "verdict" && value !== null ? order.indexOf(value) : value;
+    return name === "effect" && value !== null ? order.indexOf(value) : value;
   }
 }
 
@@ -165,7 +165,7 @@ export class HeadTable {
       const [words, small, title] = this.wordsOf(name, at);
       cell.replaceChildren(words, element("small", "error-of", small));
       cell.title = title;
-      if (name === "verdict") cell.dataset.effect = words;
+      if (name === "effect") cell.dataset.effect = words;
       if (name === "role") cell.classList.toggle("quiet", words === NO_PATTERN);
     });
   }
@@ -174,7 +174,7 @@ export class HeadTable {
   wordsOf(name, at) {
     const { numbers } = this;
     const value = numbers.value(name, at);
-    if (name === "verdict") return [value ?? "–", "", ""];
+    if (name === "effect") return [value ?? "–", "", ""];
     if (name === "role") {
       return [legible(value ?? "–", 40), "", `score ${formatNumber(numbers.score(at))}`];
     }

@@ -18,7 +18,7 @@ export function oddsOf(logOdds) {
   return logOdds >= 0 ? `${words} to 1` : `1 to ${words}`;
 }
 
-export class VerdictView {
+export class PredictionView {
   constructor(store) {
     this.store = store;
     this.line = element("p", { class: "predicted", "aria-live": "polite", "aria-atomic": "true" });
@@ -35,7 +35,7 @@ export class VerdictView {
     this.facts = element("ul", "facts-of-text");
     this.classes = element("ul", "bars classes");
     const content = [this.line, this.question, this.offer, this.facts, this.classes];
-    this.panel = panel("verdict", "Prediction", ...content);
+    this.panel = panel("prediction", "Prediction", ...content);
     this.root = this.panel.root;
     this.panel.title.parentNode.classList.add("unseen");
     const shown = ["maps", "index", "text", "pair", "reference", "compare", "other"];

@@ -1,14 +1,13 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_study` adds
-what is measured once. The recorder stores these arrays, and a page embeds them.
+`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` adds what
+is measured once. The recorder stores these arrays, and a page embeds them.
 
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +21,6 @@ from headscope.attention.functional import AttentionCall
 from headscope.attention.variants import ScoredAttention
 from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
-from headscope.data.columns import texts_among
-from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.files import MIB
@@ -37,17 +34,16 @@ from headscope.heads.capture import (
     intervene,
     logits_of,
     observe,
-    readout_position,
 )
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
-from headscope.record.contributions import CLASSES_KEPT, Explanation
+from headscope.record.explanation import CLASSES_KEPT, Explanation
 from headscope.record.reader import split_measures
-from headscope.record.schema import Arrays, Text, label_text
+from headscope.record.schema import Arrays, PageText, Text, label_text
 from headscope.record.writer import HeadRecorder
-from headscope.tab.page import PageText
 
+ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
 
@@ -89,40 +85,6 @@ class ProbeOutput:
         return label_text(self.answer)
 
 
-def choose_probes(
-    data: TextDataModule, config: InspectionConfig, model: nn.Module, objective: Objective
-) -> list[Probe]:
-    """Return the configured texts, or long validation texts that fit, the classes in turn."""
-    readout = readout_position(model)
-
-    def probe(texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
-        return make_probe(data.tokenizer, texts, label, max_tokens, data.evidence, readout)
-
-    if config.probes:  # as long as the model reads them
-        return [probe((text,), None, data.config.max_length) for text in config.probes]
-    split = data.corpus.splits["validation"]
-    labels = data.labels("validation")
-    lengths = data.encoded["validation"].lengths
-    # The longest that fit come first; where none fits, the shortest, which are then cut.
-    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
-    rows = _classes_in_turn(order, labels)[: config.num_probes]
-    columns = texts_among(split.column_names)
-    classes = objective.has(torch.from_numpy(labels[rows]), len(data.corpus.labels))
-    names = objective.names(classes, data.corpus.labels)
-    return [
-        probe(tuple(split[row][column] for column in columns), label_text(name), config.max_tokens)
-        for row, name in zip(rows, names, strict=True)
-    ]
-
-
-def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Return each class's first row before any class's second; rows without a class last."""
-    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
-    by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
-    in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
-    return list(dict.fromkeys([*in_turn, *rows.tolist()]))
-
-
 def make_probe(
     tokenizer: Tokenizer,
     texts: tuple[str, ...],
@@ -156,10 +118,12 @@ def run_probe(
     """Run the model in eval mode on one probe; the logits are divided by the temperature.
 
     Contributions are to the likeliest class against a label, by default against the runner-up.
-    Ablations take a forward pass for each head.
+    Ablations take a forward pass for each head. Of a model without classes there are maps alone.
     """
     batch = moved(probe.batch, device_of(model))
     logits, layers, arrays = _observed(model, batch)
+    if not classes:
+        return ProbeOutput(probe.text, layers, {}, [], arrays, None)
     probabilities = objective.probabilities(logits / temperature)  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
@@ -183,12 +147,6 @@ def run_probe(
         arrays |= ablate_each_head(model, probe, objective, temperature)
     by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
     return ProbeOutput(probe.text, layers, by_class, answer, arrays, explanation)
-
-
-def maps_alone(model: nn.Module, probe: Probe) -> ProbeOutput:
-    """Return the maps of a model that gives no logits."""
-    _, layers, arrays = _observed(model, moved(probe.batch, device_of(model)))
-    return ProbeOutput(probe.text, layers, {}, [], arrays, None)
 
 
 def _observed(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
@@ -248,15 +206,23 @@ def ablate_each_head(
     return {"without/heads": stack_layers(single), "without/layers": np.stack(whole)}
 
 
-def number_arrays(summary: Summary) -> Arrays:
-    """Return numbers/<measure>/mean and error [L, H], NaN where there is no such head."""
+def number_arrays(summary: Summary, names: Sequence[str] = ()) -> Arrays:
+    """Return numbers/<measure>/mean and error [L, H] of some measures, by default of all.
+
+    NaN where there is no such head.
+    """
     arrays: Arrays = {}
-    for measure in next(iter(summary.values())):
+    for measure in names or list(next(iter(summary.values()))):
         both = [np.array(of_layer[measure]).T for of_layer in summary.values()]  # [H, 2] each
         stacked = stack_layers(both)  # [L, H, 2]
         arrays[f"numbers/{measure}/mean"] = stacked[..., 0]
         arrays[f"numbers/{measure}/error"] = stacked[..., 1]
     return arrays
+
+
+def study_arrays(study: Study) -> Arrays:
+    """Return what a study adds to the step whose weights it measured."""
+    return number_arrays(study.numbers, ABLATED) | study.extra()
 
 
 def text_summary(output: ProbeOutput) -> Summary:
@@ -320,61 +286,31 @@ def new_recorder(
     )
 
 
-def beyond_the_usual(study: Study) -> Summary:
-    """Return a study's numbers without those that every record has."""
-    usual = {*measures.MEASURES, *measures.TOKEN_MEASURES, *measures.PAIR_MEASURES}
-    return {
-        layer: {name: values for name, values in of_layer.items() if name not in usual}
-        for layer, of_layer in study.numbers.items()
-    }
-
-
-def study_arrays(study: Study) -> Arrays:
-    """Return what a study adds to the step whose weights it measured."""
-    return number_arrays(beyond_the_usual(study)) | study.extra()
-
-
-def record_study(
-    recorder: HeadRecorder,
-    step: int,
-    study: Study,
-    model: nn.Module,
-    probes: Sequence[Probe],
-    objective: Objective,
-    temperature: float = 1.0,
-) -> bool:
-    """Add a study and the probes without each head to the best step; False if it was dropped."""
-    recorder.index.best = step
-    where = f"step {step}, the best checkpoint, on {study.texts} texts"
-    recorder.index.notes["ablation"] = f"measured at {where}"
-    recorder.amend(step, study_arrays(study))
-    return record_best(recorder, step, model, probes, objective, temperature, True)
-
-
 def record_best(
     recorder: HeadRecorder,
     step: int,
     model: nn.Module,
     probes: Sequence[Probe],
     objective: Objective,
-    temperature: float,
-    with_ablations: bool,
+    temperature: float = 1.0,
+    study: Study | None = None,
 ) -> bool:
     """Give the best step the run's temperature, as everything else that reads the run has it.
 
-    With ablations also the probabilities without each head. False if the step was dropped.
+    With a study its numbers too, and the probabilities without each head. False if the step was
+    dropped.
     """
     arrays: Arrays = {}
     classes = recorder.index.classes
     for place, probe in enumerate(probes):
-        output = run_probe(
-            model, probe, classes, objective, temperature, with_ablations=with_ablations
-        )
-        arrays |= {
-            f"text_{place}/{name}": values
-            for name, values in output.arrays.items()
-            if name == "probabilities" or name.startswith(("contributions/", "without/"))
-        }
+        has_heads = study is not None
+        output = run_probe(model, probe, classes, objective, temperature, with_ablations=has_heads)
+        arrays |= {f"text_{place}/{name}": values for name, values in output.arrays.items()}
+    if study is not None:
+        arrays |= study_arrays(study)
+        recorder.index.best = step
+        where = f"step {step}, the best checkpoint, on {study.texts} texts"
+        recorder.index.notes["ablation"] = f"measured at {where}"
     if temperature != 1:
         recorder.index.notes["temperature"] = (
             f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
