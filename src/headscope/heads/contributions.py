@@ -39,7 +39,7 @@ from torch.utils._pytree import tree_leaves
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.fixed_gates import FixedGates, depends
-from headscope.model.objective import ONE_CLASS, Answer, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
@@ -215,25 +215,20 @@ def _exact_products() -> Iterator[None]:
 
 
 def class_pair(
-    probabilities: Float[Tensor, " C"],
-    objective: Objective,
-    shown: int | None = None,
-    against: int | None = None,
+    probabilities: Float[Tensor, " C"], objective: Objective, shown: int | None = None
 ) -> tuple[int, int | None]:
     """Return the class that contributions are to, and the one that they are against.
 
-    By default the likeliest class against the runner-up, or against the likeliest other than
-    `shown`. None against a class's absence: with any number of classes.
+    By default the likeliest class; it is against the likeliest other. None against a class's
+    absence: with any number of classes.
     """
     if shown is None:
         shown = int(probabilities.argmax())
     if isinstance(objective, MultiLabel):
         return shown, None
-    if against is None or against == shown:
-        others = probabilities.clone()
-        others[shown] = -1
-        against = int(others.argmax())
-    return shown, against
+    others = probabilities.clone()
+    others[shown] = -1
+    return shown, int(others.argmax())
 
 
 def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Float[Tensor, "B 1"]:
@@ -292,26 +287,17 @@ def explain(
     objective: Objective = ONE_CLASS,
     temperature: float = 1.0,
     label: str | None = None,
-    against: Answer | None = None,
     num_classes: int = 2,
 ) -> Explanation:
     """Return why a text, a batch of its own without padding, is given a class.
 
     `logits` are not yet divided by the temperature. `label` is the class that is explained, by
-    default the likeliest, `against` the one that it is held against, by default the likeliest
-    other. With any number of classes, where `against` is what the text has, the class that is most
-    wrong is explained. The parts are those of the two classes, and of the likeliest ones up to
-    `num_classes`.
+    default the likeliest; it is held against the likeliest other. The parts are those of the two
+    classes, and of the likeliest ones up to `num_classes`.
     """
     probabilities = objective.probabilities(logits.double() / temperature)
-    number = None if label is None else classes.index(label)
-    other = None
-    if isinstance(against, str):
-        other = classes.index(against)
-    elif against is not None and number is None:
-        truth = torch.tensor([name in against for name in classes]).double()
-        number = int((probabilities - truth).abs().argmax())
-    number, other = class_pair(probabilities, objective, number, other)
+    asked = None if label is None else classes.index(label)
+    number, other = class_pair(probabilities, objective, asked)
     pair = [number] if other is None else [number, other]
     likeliest = probabilities.argsort(descending=True, stable=True).tolist()
     kept = [*pair, *(each for each in likeliest if each not in pair)][: max(num_classes, len(pair))]

@@ -112,12 +112,10 @@ def run_probe(
     classes: list[str],
     objective: Objective = ONE_CLASS,
     temperature: float = 1.0,
-    label: Answer | None = None,
     with_ablations: bool = False,
 ) -> ProbeOutput:
     """Run the model in eval mode on one probe; the logits are divided by the temperature.
 
-    Contributions are to the likeliest class against a label, by default against the runner-up.
     Ablations take a forward pass for each head. Of a model without classes there are maps alone.
     """
     batch = moved(probe.batch, device_of(model))
@@ -129,18 +127,8 @@ def run_probe(
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
         arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
-    tokens = probe.text.tokens
-    explanation = contributions.explain(
-        model,
-        batch,
-        tokens,
-        classes,
-        logits[0],
-        objective,
-        temperature,
-        against=label,
-        num_classes=CLASSES_KEPT,
-    )
+    own = (probe.text.tokens, classes, logits[0], objective, temperature)
+    explanation = contributions.explain(model, batch, *own, num_classes=CLASSES_KEPT)
     if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
         arrays |= explanation.arrays()
     if with_ablations and headed_layers(model):
@@ -173,11 +161,11 @@ def _observed(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "1 C"], lis
     return logits, names, arrays
 
 
-def stack_layers(layers: Sequence[np.ndarray], fill: float = np.nan) -> np.ndarray:
-    """Stack the layers' [H, ...] into [L, H, ...], filled up where a layer has fewer heads."""
+def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:
+    """Stack the layers' [H, ...] into [L, H, ...], NaN where a layer has fewer heads."""
     H = max(map(len, layers))
     rest = [(0, 0)] * (layers[0].ndim - 1)
-    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=fill) for it in layers]
+    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=np.nan) for it in layers]
     return np.stack(padded)
 
 
@@ -277,13 +265,7 @@ def new_recorder(
 ) -> HeadRecorder:
     """Return the recorder of these probes; it continues the record of a resumed run."""
     texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
-    return HeadRecorder(
-        folder,
-        texts,
-        classes,
-        config.budget * MIB,
-        notes,
-    )
+    return HeadRecorder(folder, texts, classes, config.budget * MIB, notes)
 
 
 def record_best(
@@ -300,12 +282,8 @@ def record_best(
     With a study its numbers too, and the probabilities without each head. False if the step was
     dropped.
     """
-    arrays: Arrays = {}
-    classes = recorder.index.classes
-    for place, probe in enumerate(probes):
-        has_heads = study is not None
-        output = run_probe(model, probe, classes, objective, temperature, with_ablations=has_heads)
-        arrays |= {f"text_{place}/{name}": values for name, values in output.arrays.items()}
+    own = (recorder.index.classes, objective, temperature, study is not None)
+    arrays = head_report([run_probe(model, probe, *own) for probe in probes])
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step

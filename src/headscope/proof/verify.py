@@ -318,13 +318,11 @@ def score_claims(precision: Precision) -> Iterator[Claim]:
         yield precision.claim(title, "0", [masked], [0 * masked], 0.0)
 
 
-def _scored_layers(
-    precision: Precision, D: int, A: int = 3
-) -> Iterator[tuple[str, ScoredAttention, Score]]:
+def _scored_layers(precision: Precision, D: int) -> Iterator[tuple[str, ScoredAttention, Score]]:
     """Yield each layer, in float64, with its score as the paper has it."""
-    additive: Any = precision.draw_weights(AdditiveAttention(D, D, A))
+    additive: Any = precision.draw_weights(AdditiveAttention(D, D, 3))
     general: Any = precision.draw_weights(GeneralAttention(D, D))
-    concat: Any = precision.draw_weights(ConcatAttention(D, D, A))
+    concat: Any = precision.draw_weights(ConcatAttention(D, D, 3))
     W = additive.W_a.weight
     U = additive.U_a.weight
     G = general.W_a.weight
