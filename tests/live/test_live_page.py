@@ -23,9 +23,9 @@ from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
 from headscope.errors import LivePageError
-from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.capture import headed_layers, intervene, readout_position
 from headscope.heads.contributions import decompose
-from headscope.heads.step import make_probe, readout_position, run_probe
+from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
 from headscope.run import Run, load_run
