@@ -44,8 +44,6 @@ class TuneConfig(TrainConfig):
         yield from super().conflicts()
         if self.resume is not None:
             yield "resume", "null", "the same command again continues a search"
-        if self.final is not None:
-            yield "final", "null", "give it to train"
 
 
 def _output_fault(output: str, overwrite: bool) -> Iterator[str]:

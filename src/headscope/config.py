@@ -120,7 +120,6 @@ class DataConfig(Settings):
     drop_empty: bool = Field(
         default=False, description="drop rows with an empty text or label instead of an error"
     )
-    train_on_validation: bool = Field(default=False, description="also on validation; with final")
     max_length: Integer = Field(
         default=256, ge=4, le=1_000_000, description="maximum tokens; longer texts are truncated"
     )
@@ -376,9 +375,6 @@ class TrainConfig(Settings):
     resume: str | None = Field(
         default=None, description="run folder to resume, with its settings but for keys given"
     )
-    final: str | None = Field(
-        default=None, description="finished run: train as it was, on its validation texts too"
-    )
     seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
     baseline: bool = Field(default=True, description="score TF-IDF + logistic regression too")
     control: Literal["uniform"] | None = Field(
@@ -395,8 +391,6 @@ class TrainConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if self.data.train_on_validation and self.final is None:
-            yield "final", "a finished run with data.train_on_validation=true"
         if self.name is None:
             return
         path = Path(self.name)

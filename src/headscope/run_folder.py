@@ -54,7 +54,6 @@ NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
 FIXED = (
     "name",
-    "final",
     "outputs_dir",
     "seed",
     "data.",

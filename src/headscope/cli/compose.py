@@ -205,61 +205,39 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
 
 
 def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Override]) -> Any:
-    """Return the settings, checked; those of `resume` and `final` come from the run's folder."""
-    run = next((key for key in ("resume", "final") if content.get(key) is not None), None)
-    is_of_run = run is not None and schema is TrainConfig
-    config = _of_run(str(run), content, overrides) if is_of_run else validate(schema, content)
+    """Return the settings, checked; those of `resume` come from the run's folder."""
+    if schema is TrainConfig and content.get("resume") is not None:
+        config = _of_run(content, overrides)
+    else:
+        config = validate(schema, content)
     check(config)
     if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
         raise ConfigError("\n".join(lines))
     return config
 
 
-def _of_run(run: str, content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
-    """Return the settings of the run that `run` names, with the keys on the command line changed.
+def _of_run(content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
+    """Return the settings of the run to resume, with the keys on the command line changed.
 
     Whole groups (model=small) and keys that a resumed run's weights depend on cannot be changed.
     """
-    from headscope.run_folder import load_model  # which import torch
-    from headscope.training.resume import resumed_config
+    from headscope.training.resume import resumed_config  # which imports torch
 
-    folder = Path(str(content[run]))
+    folder = Path(str(content["resume"]))
     if not is_run(folder):
-        raise ConfigError(message(run, "a run folder", str(folder), existing_runs(str(folder))))
+        raise ConfigError(
+            message("resume", "a run folder", str(folder), existing_runs(str(folder)))
+        )
     values = flatten(content)
     given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
     for key, entry in given.items():
         if INTERPOLATION.search(str(entry.input_line)):
             # Hydra has resolved it by the defaults, not by the settings of the run.
-            raise ConfigError(f"{key}: expected no interpolation with {run}=..., got one")
+            raise ConfigError(f"{key}: expected no interpolation with resume=..., got one")
         if key not in values:
             example = "change single keys, such as trainer.max_epochs=20"
-            raise ConfigError(f"{key}: expected no group with {run}=..., got one; {example}")
-    if run == "resume":
-        return override(resumed_config(folder), {key: values[key] for key in given})
-    setup, _, chosen = load_model(folder, allow_code=True)
-    if setup.config.final or not chosen.is_finished:
-        raise ConfigError(message("final", "a finished run, itself without final", str(folder)))
-    return _final(setup.config, folder.absolute(), given.keys(), values)
-
-
-def _final(
-    before: TrainConfig, run: Path, given: Iterable[str], values: Mapping[str, Any]
-) -> TrainConfig:
-    """Return the settings that train the network of a finished run on its validation texts too."""
-    if other := {*given} - {"final", "name", "outputs_dir", "trainer.progress"}:
-        raise ConfigError(f"{min(other)}: expected the setting of final={run}; leave it out")
-    changed = {
-        "name": values["name"] or f"{run.name}-final",
-        "outputs_dir": values["outputs_dir"],
-        "trainer.progress": values["trainer.progress"],
-        "final": str(run),
-        "data.train_on_validation": True,
-        "baseline": False,
-        "control": None,
-        "inspection.enabled": False,  # no texts are left on which to measure heads
-    }
-    return override(before, changed)
+            raise ConfigError(f"{key}: expected no group with resume=..., got one; {example}")
+    return override(resumed_config(folder), {key: values[key] for key in given})
 
 
 def starting(config: Any) -> AbstractContextManager[Any]:

@@ -73,8 +73,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
     name = Path(data.path).stem + ("" if is_file else f"-{split}")  # all of a file is no split
-    learned_splits = ("train", "validation") if run.config.data.train_on_validation else ("train",)
-    is_learned = config.data is None and split in learned_splits
+    is_learned = config.data is None and split == "train"
     learned = ", which it was trained on" if is_learned else ""
     of_split = "" if is_file else f", split {split}"
     title = f"{data.file_of(split)}{of_split}, {len(dataset)} texts{learned}"
@@ -286,8 +285,6 @@ def data_of(run: Run) -> TextDataModule:
         config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
     )
     _check_own(data.corpus, run, [*data.corpus.splits])
-    if run.config.final is not None:
-        warn(f"run={run.folder}: was trained on its validation texts too; see run={config.final}")
     return data
 
 

@@ -168,7 +168,6 @@ def quiet(config: TrainConfig, folder: Path) -> TrainConfig:
         resume=None,
         baseline=False,
         control=None,
-        final=None,
         inspection=replace(config.inspection, enabled=False),
         trainer=replace(config.trainer, progress=False),
     )

@@ -336,6 +336,6 @@ def write_best(folder: Path, job: str) -> None:
         (folder / BEST).unlink(missing_ok=True)  # of another job
         warn(f"{BEST} is not written: {error}")
         return
-    for key in ("name", "resume", "final", "outputs_dir"):
+    for key in ("name", "resume", "outputs_dir"):
         del settings[key]
     write_text(folder / BEST, to_yaml({"defaults": ["train", "_self_"], **settings}))

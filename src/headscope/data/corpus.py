@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, LargeList, List, concatenate_datasets
+from datasets import Dataset, DatasetDict, LargeList, List
 
 from headscope.config import DataConfig
 from headscope.data.columns import (
@@ -105,10 +105,6 @@ def load_corpus(config: DataConfig) -> Corpus:
     if rare := [labels[c] for c in np.flatnonzero(counts == 1)]:
         corpus.facts["classes with one training text"] = rare
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
-    if config.train_on_validation:
-        both = [corpus.splits["train"], corpus.splits["validation"]]
-        corpus.splits["train"] = concatenate_datasets(both)
-        corpus.groups = None
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     if config.multi_label:
         corpus.facts["mean labels of a text"] = round(float(train.sum(axis=1).mean()), 2)

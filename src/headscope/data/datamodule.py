@@ -67,7 +67,6 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.config = config
         self.seed = seed
-        self.chosen: Any = None  # with train_on_validation: what a finished run chose
         self.accumulate = 1  # training batches in an optimizer step, and
         self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)

@@ -58,8 +58,8 @@ class Best(TypedDict):
     """The best weights until now: those of the lowest validation loss, of equals the first.
 
     The loss is a proper score, and on a thousand texts far less noisy than macro-F1, whose standard
-    error there is 1.3 points. Before the first validation, and where nothing is validated, they are
-    the last weights, without a loss.
+    error there is 1.3 points. Before the first validation they are the last weights, without a
+    loss.
     """
 
     loss: float | None
@@ -153,11 +153,6 @@ class RunCheckpoint(Checkpoint):
         self._loss = float(trainer.callback_metrics["validation/loss"])
         self._save(trainer)
         self._loss = None
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save the checkpoint where nothing is validated."""
-        if not trainer.enable_validation:
-            self._save(trainer)
 
     def is_asked_to_stop(self) -> bool:
         """Tell whether any process has received a signal."""

@@ -101,9 +101,6 @@ def show_report(console: Console, report: Report) -> None:
     if (best := facts.get("best validation loss")) is not None:
         when = f"epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
         show_line(console, f"best checkpoint: {when}, validation loss {best:.4f}")
-    if (final := report.config.final) is not None:
-        learned = "trained on train and validation texts"
-        show_line(console, f"{learned}; temperature and thresholds of {final}")
     rows = {"headscope": report.test}
     if report.calibration is not None and report.temperature != 1:
         rows |= report.calibration.row("test")

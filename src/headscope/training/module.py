@@ -4,8 +4,7 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,11 +26,9 @@ from headscope.model.pretrained import (
     build_pretrained,
     read_checkpoint,
 )
-from headscope.prediction import split_logits
-from headscope.run import load_run
 from headscope.run_folder import Chosen, Setup
 from headscope.training.distributed import all_gather
-from headscope.training.resume import Resumed, check_data
+from headscope.training.resume import Resumed
 from headscope.training.scores import AtBestThresholds
 
 
@@ -255,33 +252,6 @@ def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Check
     config.data.max_length = min(config.data.max_length, checkpoint.max_tokens)
     checkpoint.tokenizer.enable_truncation(config.data.max_length)
     return checkpoint
-
-
-class ChosenBefore(NamedTuple):
-    """What a run chose by its validation texts: steps, logits and labels, unknown tokens."""
-
-    steps: int
-    validation: tuple[Tensor, Tensor]
-    most_unknown: float
-
-
-def chosen_by(folder: Path, num_texts: int) -> ChosenBefore:
-    """Return what a finished run chose; steps are scaled to a number of training texts."""
-    run = load_run(folder)
-    settings = run.config.data, run.config.tokenizer, run.config.seed
-    data = TextDataModule(*settings, run.tokenizer, run.evidence or False)
-    check_data(folder, run.setup, data.corpus.labels, data.corpus.digests())
-    steps = round(run.chosen.step * num_texts / len(data.corpus.splits["train"]))
-    validation = split_logits(run.model, data.loader("validation"), run.device)
-    return ChosenBefore(steps, validation, run.chosen.most_unknown)
-
-
-def validation_logits(
-    module: ClassifierModule, data: TextDataModule, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Return logits and labels of the validation texts, those of the run that chose if one did."""
-    logits_and_labels: tuple[Tensor, Tensor] | None = data.chosen and data.chosen.validation
-    return logits_and_labels or split_logits(module.model, data.loader("validation"), device)
 
 
 NGRAM_WEIGHTS = "evidence.weight"

@@ -68,10 +68,8 @@ from headscope.training.heads import (
 from headscope.training.module import (
     ClassifierModule,
     build_module,
-    chosen_by,
     chosen_precision,
     starting_point,
-    validation_logits,
 )
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
@@ -153,10 +151,7 @@ def _train(
         logger = None
         if config.inspection.enabled and is_rank_zero():
             logger = head_logger(setup, folder, data, module)
-    steps = module.total_steps
-    if data.chosen:
-        steps = min(steps, data.chosen.steps)
-    trainer = build_trainer(setup, folder, steps, console, logger, callbacks)
+    trainer = build_trainer(setup, folder, module.total_steps, console, logger, callbacks)
     origin = checkpoint or (starting_point(config) if config.control is not None else None)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
@@ -268,8 +263,6 @@ def _load_data(
     data = TextDataModule(
         config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
     )
-    if config.final is not None:
-        data.chosen = chosen_by(Path(config.final), len(data.corpus.splits["train"]))
     data.accumulate = config.trainer.accumulate
     return data
 
@@ -355,7 +348,6 @@ def build_trainer(
         gradient_clip_val=config.optimizer.gradient_clip or None,
         logger=TensorBoardLogger(folder, name="", version="", default_hp_metric=False),
         callbacks=callbacks,
-        limit_val_batches=float(config.final is None),
         num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -411,7 +403,8 @@ def _load_best(
     """Load the best weights, and choose the thresholds of classes for them."""
     module.load_state_dict(best["weights"], strict=False)
     if isinstance(module.objective, MultiLabel):
-        validation = validation_logits(module, data, trainer.strategy.root_device)
+        device = trainer.strategy.root_device
+        validation = split_logits(module.model, data.loader("validation"), device)
         module.objective = MultiLabel(best_thresholds(*validation))
 
 
@@ -428,7 +421,7 @@ def _evaluate(
     device = trainer.strategy.root_device
     with _timed(seconds, "testing"):
         logits, targets = split_logits(module.model, data.loader("test"), device)
-        validation = validation_logits(module, data, device)
+        validation = split_logits(module.model, data.loader("validation"), device)
         report = Report(
             folder=folder,
             config=config,
@@ -448,8 +441,6 @@ def _evaluate(
         confidence, prediction = shares.max(dim=-1)
         report.curve = accuracy_curve(confidence.numpy(), (prediction == validation[1]).numpy())
     report.most_unknown = most_unknown(data.tokenizer, data.encoded["validation"])
-    if data.chosen:
-        report.most_unknown = data.chosen.most_unknown
     return report
 
 
