@@ -172,7 +172,7 @@ def ours(folder: Path) -> Result:
         raise SystemExit(
             "error: data.multi_label=true: takes sets of one label a text, as the peers do"
         )
-    kept = f"step {metrics['training']['kept step']} of {metrics['training']['steps']}"
+    kept = f"step {metrics['training']['best_step']} of {metrics['training']['steps']}"
     # Seconds of headscope alone: neither the peers' nor the control's.
     seconds = metrics["seconds"]["everything"] - metrics["seconds"].get("control", 0.0)
     temperature = metrics["calibration"]["temperature"]
@@ -191,7 +191,8 @@ def counted_words(corpus: Corpus) -> Result:
     """Return what TF-IDF and logistic regression came to, with the C that is best in validation."""
 
     def fit(strength: float) -> Classifier:
-        return fitted(corpus.splits["train"], strength).scores
+        baseline = fitted(corpus.splits["train"], strength)
+        return lambda split: scores(*baseline.logits(split))
 
     return best_of({f"C = {strength:g}": partial(fit, strength) for strength in STRENGTHS}, corpus)
 

@@ -78,10 +78,8 @@ def rows(recorded: list[Run], plain: list[Run]) -> list[tuple[str, ...]]:
                 ratio(ours, others),
             )
         )
-    recording = statistics.median(
-        run["seconds"]["inspection (within training)"] for run in recorded
-    )
-    causes = statistics.median(run["seconds"]["causes (after training)"] for run in recorded)
+    recording = statistics.median(run["seconds"]["inspection"] for run in recorded)
+    causes = statistics.median(run["seconds"]["ablation"] for run in recorded)
     return [
         *found,
         ("all records", f"{recording:.2f}", "", ""),

@@ -12,8 +12,6 @@ from tokenizers import Tokenizer
 from headscope.data.batching import EncodedTexts
 from headscope.errors import ConfigError, warn
 
-CURVE = "accuracy by confidence"  # keys of metrics.json
-FAMILIAR = "most unknown tokens of a familiar text"
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 BEYOND = 0.01  # share of the validation texts that are unfamiliar
 MOST_POINTS = 500  # of a curve

@@ -323,7 +323,16 @@ class TrainerConfig(Settings):
     patience: Count | None = Field(
         default=None, description="stop after N validations without a lower loss; null: never"
     )
+    logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = Field(
+        default="tensorboard", description="where metrics go, beside TensorBoard"
+    )
     progress: bool = Field(default=True, description="show a progress bar")
+
+    def absent(self) -> Iterator[str]:
+        """Yield a message for a logger that is not installed."""
+        if self.logger in ("mlflow", "wandb") and find_spec(self.logger) is None:
+            expected = f"tensorboard or csv without the package {self.logger}"
+            yield message("trainer.logger", expected, self.logger, f"pip install {self.logger}")
 
 
 @dataclass(config=STRICT)
@@ -408,6 +417,7 @@ class TrainConfig(Settings):
     def absent(self) -> Iterator[str]:
         """Yield a message for each file, checkpoint or package that is not on this machine."""
         yield from self.data.absent()
+        yield from self.trainer.absent()
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         path = self.model.path  # a resumed run has weights of its own

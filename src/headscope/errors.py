@@ -5,7 +5,9 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -129,4 +131,9 @@ def warn(message: str) -> None:
 
 def warnings_as_notes() -> None:
     """Print each warning of this process as one line on standard error, `note: ...`."""
-    warnings.showwarning = lambda message, *_: print(printable(f"note: {message}"), file=sys.stderr)
+
+    def show(message: Warning | str, *_: Any) -> None:
+        with suppress(BrokenPipeError):  # nobody reads it any more
+            print(printable(f"note: {message}"), file=sys.stderr)
+
+    warnings.showwarning = show  # type: ignore[assignment]

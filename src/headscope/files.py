@@ -7,7 +7,8 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Write a text file in UTF-8, whole or not at all."""
     return write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def new_folder(path: Path) -> Path:
+    """Make a folder of this name, or with _2, _3 ... behind it, that nobody else has made."""
+    for number in count(1):
+        folder = path if number == 1 else path.with_name(f"{path.name}_{number}")
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
 
 
 # Reading a run's files: the content, or one RunError.

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,18 @@ PHASE = (
 
 def terminal(console: Console | None = None) -> Console:
     """Return the console, by default standard output; it prints no control characters."""
-    console = console or Console()
+    console = console or LastingConsole()
     console.push_render_hook(_PrintableAlone())
     return console
+
+
+class LastingConsole(Console):
+    """A console that is silent once its reader is gone, such as `head`; rich's ends the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Continue without output."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
 
 
 def csv_cell(value: Any) -> Any:

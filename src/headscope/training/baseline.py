@@ -1,10 +1,9 @@
 """What a run is compared with on its test texts: TF-IDF and logistic regression, and a control."""
 
 import re
-import time
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from jaxtyping import Bool
+from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
@@ -56,10 +56,19 @@ class Compared:
     predicted: Classes
     differences: dict[str, Interval] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, name: str, logits: Tensor, labels: Tensor, objective: Objective) -> "Compared":
+        """Return what a classifier's logits of the test texts give."""
+        predicted = objective.predicted(objective.probabilities(logits.double()))
+        return cls(name, scores(logits, labels, objective), predicted)
+
     def content(self, labels: list[str]) -> dict[str, Any]:
         """Return the scores as JSON."""
-        differences = {name: list(values) for name, values in self.differences.items()}
-        return {"name": self.name, "differences": differences, **self.scores.content(labels)}
+        return {
+            "name": self.name,
+            "differences": self.differences,
+            **self.scores.content(labels),
+        }
 
     def sentence(self) -> str:
         """Return the differences in percentage points."""
@@ -84,42 +93,35 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
     says how far other test texts might move the difference, not another split or seed.
     """
     theirs = F.pad(theirs, (0, truth.shape[1] - theirs.shape[1]))  # classes that it never learned
-    pair = [_Outcomes(predicted, truth) for predicted in (ours, theirs)]
     num_texts = len(truth)
+    # Of each classifier: which texts are right, the hits, and the sum of texts given and had.
+    outcomes = [
+        (
+            (predicted == truth).all(dim=1).double().numpy(),  # [N]
+            csr_array((predicted & truth).double().numpy()),  # [N, C]
+            csr_array((predicted.double() + truth.double()).numpy()),  # [N, C]
+        )
+        for predicted in (ours, theirs)
+    ]
+
+    def difference(weights: np.ndarray) -> np.ndarray:
+        """Return the difference on texts that count by their weight [N]."""
+        scored = []
+        for is_right, hits, totals in outcomes:
+            total = weights @ totals  # [C]
+            f1 = 2 * (weights @ hits) / np.maximum(total, 1)  # 2 TP / (given + had)
+            scored.append([weights @ is_right / num_texts, f1.sum() / max(1, (total > 0).sum())])
+        ours, theirs = np.array(scored)
+        return ours - theirs  # type: ignore[no-any-return]
+
     generator = np.random.default_rng(0)
     resampled = []
     for _ in range(RESAMPLES):
         texts = generator.integers(num_texts, size=num_texts)
-        counts = np.bincount(texts, minlength=num_texts).astype(float)
-        resampled.append(pair[0].scores(counts) - pair[1].scores(counts))
-    once = np.ones(num_texts)
-    whole = pair[0].scores(once) - pair[1].scores(once)
-    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
-    rows = zip(whole.tolist(), low.tolist(), high.tolist(), strict=True)
-    return dict(zip(("accuracy", "macro_f1"), rows, strict=True))
-
-
-class _Outcomes:
-    """The predictions of a classifier, ready to be scored with a weight for each text."""
-
-    def __init__(self, predicted: Classes, truth: Classes) -> None:
-        self.num_classes = truth.shape[1]
-        self.is_correct = (predicted == truth).all(dim=1).numpy()
-        # F1 = 2 TP / (predicted + true): the text and the class of each of these.
-        self.hits = (predicted & truth).numpy().nonzero()
-        self.answers = predicted.numpy().nonzero()
-        self.labels = truth.numpy().nonzero()
-
-    def scores(self, weights: np.ndarray) -> np.ndarray:
-        """Return accuracy and macro-F1 of texts that count by their weight."""
-        hits, answers, labels = (
-            np.bincount(classes, weights[texts], self.num_classes)
-            for texts, classes in (self.hits, self.answers, self.labels)
-        )
-        totals = answers + labels
-        occurs = totals > 0
-        macro_f1 = (2 * hits[occurs] / totals[occurs]).sum() / max(1, occurs.sum())
-        return np.array([weights @ self.is_correct / weights.sum(), macro_f1])
+        resampled.append(difference(np.bincount(texts, minlength=num_texts).astype(float)))
+    interval = np.percentile(resampled, [2.5, 97.5], axis=0)
+    rows = np.vstack([difference(np.ones(num_texts)), interval]).T.tolist()
+    return {name: tuple(row) for name, row in zip(("accuracy", "macro_f1"), rows, strict=True)}
 
 
 def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[None]:
@@ -139,24 +141,17 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
     )
 
 
-def baseline_scores(splits: DatasetDict) -> tuple[Compared | None, float]:
-    """Fit on train, score on test; also return the seconds.
-
-    None, and a note, if memory cannot hold it.
-    """
-    start = time.perf_counter()
+def baseline_scores(splits: DatasetDict) -> Compared | None:
+    """Fit on train, score on test; None, and a note, if memory cannot hold it."""
     try:
         baseline = fitted(splits["train"])
     except MemoryError as error:
         warn(f"the baseline is left out: {first_line(error)}")
-        return None, time.perf_counter() - start
+        return None
+    objective: Objective = ONE_CLASS
     if numbers(splits["test"], "label").ndim > 1:  # multi_label
-        thresholds = best_thresholds(*_logits(baseline.pipeline, splits["validation"]))
-        baseline = replace(baseline, objective=MultiLabel(thresholds))
-    logits, labels = _logits(baseline.pipeline, splits["test"])
-    predicted = baseline.objective.predicted(baseline.objective.probabilities(logits))
-    found = Compared(baseline.name, scores(logits, labels, baseline.objective), predicted)
-    return found, time.perf_counter() - start
+        objective = MultiLabel(best_thresholds(*baseline.logits(splits["validation"])))
+    return Compared.of(baseline.name, *baseline.logits(splits["test"]), objective)
 
 
 @dataclass(frozen=True)
@@ -165,11 +160,18 @@ class Baseline:
 
     pipeline: Pipeline
     name: str
-    objective: Objective = ONE_CLASS
 
-    def scores(self, split: Dataset) -> Scores:
-        """Return the scores of a split."""
-        return scores(*_logits(self.pipeline, split), self.objective)
+    def logits(self, split: Dataset) -> tuple[Tensor, Tensor]:
+        """Return logits [N, C] of the pipeline's probabilities, and the labels."""
+        labels = torch.from_numpy(numbers(split, "label"))
+        shares = self.pipeline.predict_proba(row_texts(split))
+        # A class that train has no text of has a column of zeros.
+        classes = self.pipeline.classes_
+        probabilities = np.zeros((len(shares), classes.max() + 1))
+        probabilities[:, classes] = shares
+        clipped = torch.from_numpy(np.clip(probabilities, 1e-12, 1.0))
+        logits = clipped.log() if labels.dim() == 1 else clipped.logit(eps=1e-12)
+        return logits.float(), labels
 
 
 def fitted(split: Dataset, C: float = 10.0) -> Baseline:
@@ -219,15 +221,3 @@ def is_without_spaces(split: Dataset) -> bool:
     if len(characters) > MANY_CHARACTERS * max(1, sum(map(str.isalpha, sample))):
         return True
     return sum(map(str.isspace, sample)) < FEW_SPACES * max(1, len(sample))
-
-
-def _logits(pipeline: Pipeline, split: Dataset) -> tuple[Tensor, Tensor]:
-    """Return logits [N, C] of the pipeline's probabilities, and the labels."""
-    labels = torch.from_numpy(numbers(split, "label"))
-    shares = pipeline.predict_proba(row_texts(split))
-    # A class that train has no text of has a column of zeros.
-    probabilities = np.zeros((len(shares), pipeline.classes_.max() + 1))
-    probabilities[:, pipeline.classes_] = shares
-    clipped = torch.from_numpy(np.clip(probabilities, 1e-12, 1.0))
-    logits = clipped.log() if labels.dim() == 1 else clipped.logit(eps=1e-12)
-    return logits.float(), labels

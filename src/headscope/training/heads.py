@@ -102,7 +102,7 @@ def study_heads(
     model = module.model
     objective = module.objective
     temperature = report.temperature
-    step = report.facts_of_training["kept step"]
+    step = report.facts_of_training["best_step"]
     best = (model, logger.subjects.probes, objective, temperature)
     num_heads = sum(layer.num_heads for layer in headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))

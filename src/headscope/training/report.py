@@ -2,7 +2,9 @@
 
 import csv
 import platform
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -10,12 +12,14 @@ from typing import Any
 
 from datasets import Dataset
 from jaxtyping import Float, Int
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.abstaining import CURVE, FAMILIAR, Point
+from headscope.abstaining import Point
 from headscope.config import TrainConfig
+from headscope.errors import shown
 from headscope.data.columns import texts_among
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
@@ -29,14 +33,14 @@ from headscope.tab.pictures import (
 from headscope.tab.summaries import add_summary
 from headscope.terminal import csv_cell
 from headscope.training.baseline import Compared, differences
-from headscope.training.scores import SCORES, Calibration, Scores
+from headscope.training.scores import Calibration, Scores
 from headscope.validation import flatten
 
 # Keys of facts_of_training, as metrics.json has them.
-CONTRIBUTIONS = "contributions to the predicted class"
-HEADLINE = "which heads matter"  # the answer
-DETAILS = "which heads matter: details"
-ABLATION = "loss without a head"  # head -> increase of the loss, its standard error
+CONTRIBUTIONS = "contributions"  # to the predicted class
+HEADLINE = "answer"  # which heads matter
+DETAILS = "answer_details"
+ABLATION = "ablation"  # head -> increase of the loss without it, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
@@ -85,8 +89,10 @@ class Report:
         """Divides the logits before they become probabilities."""
         return self.calibration.temperature if self.calibration else 1.0
 
-    def compare(self, name: str, other: Compared) -> None:
-        """Add a classifier, and how far the run is from it on the same texts."""
+    def compare(self, name: str, other: Compared | None) -> None:
+        """Add a classifier, if there is one, and how far the run is from it on the same texts."""
+        if other is None:
+            return
         ours = self.objective.predicted(self.objective.probabilities(self.logits.double()))
         truth = self.objective.has(self.targets, len(self.labels))
         other.differences = differences(ours, other.predicted, truth)
@@ -95,7 +101,7 @@ class Report:
     def chosen(self) -> Chosen:
         """Return what the validation texts have chosen."""
         return Chosen(
-            self.facts_of_training["kept step"],
+            self.facts_of_training["best_step"],
             self.temperature,
             thresholds_of(self.objective),
             self.most_unknown,
@@ -105,27 +111,33 @@ class Report:
 
     def save(self) -> None:
         """Write metrics.json, which tells that the run has finished."""
-        validation = asdict(self.validation).items()
         compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
         content = {
             "test": self.test.content(self.labels),
-            "validation": {name: value for name, value in validation if name in SCORES},
+            "validation": self.validation.values(),
             "baseline": None,
             "control": None,
             **compared,
             "calibration": self.calibration.content() if self.calibration else None,
             "thresholds": thresholds_of(self.objective),
-            CURVE: self.curve,
-            FAMILIAR: self.most_unknown,
+            "accuracy_by_confidence": self.curve,
+            "most_unknown": self.most_unknown,
             "labels": self.labels,
-            "training": self.facts_of_training,
-            "data": self.facts_of_data,
+            "training": plain(self.facts_of_training),
+            "data": plain(self.facts_of_data),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "peak_memory_gib": peak_memory(),
-            "versions": {**versions, "python": platform.python_version()},
+            "versions": plain({**versions, "python": platform.python_version()}),
         }
         save_json(self.folder / METRICS, content)
+
+
+def plain(facts: Any) -> Any:
+    """Return facts with names of lower-case letters, digits and underscores."""
+    if not isinstance(facts, dict):
+        return facts
+    return {re.sub(r"\W+", "_", name.lower()): plain(value) for name, value in facts.items()}
 
 
 def write_errors(report: Report, test: Dataset) -> None:
@@ -165,19 +177,22 @@ def peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)
 
 
-def write_summaries(writer: SummaryWriter, report: Report) -> None:
-    """Write scores, confusion matrices, PR curves, calibration and hyper-parameters."""
+def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
+    """Write the scores by each logger; the first, TensorBoard's, has pictures and settings too."""
     step = report.facts_of_training["steps"]
-    values = {}
     splits = {"best_validation": report.validation, "test": report.test}  # HParams' order
     others = {name: other.scores for name, other in report.compared.items()}
-    for who, scores in {**splits, **others}.items():
-        for name in SCORES:
-            if hasattr(scores, name):
-                values[f"{who}/{name}"] = getattr(scores, name)
-                writer.add_scalar(f"{who}/{name}", values[f"{who}/{name}"], step)
+    values = {
+        f"{who}/{name}": value
+        for who, scores in {**splits, **others}.items()
+        for name, value in scores.values().items()
+    }
+    for logger in loggers:
+        logger.log_metrics(values, step)
+    writer: SummaryWriter = loggers[0].experiment  # type: ignore[attr-defined]
     for name, (sides, counts) in report.test.tables(report.labels).items():
         if len(counts) <= MOST_CLASSES:
+            sides = [*map(shown, sides)]  # names may have line ends
             picture = confusion_picture(counts, sides, report.config.inspection.font)
             writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
     probabilities = report.objective.probabilities(report.logits)
@@ -193,6 +208,8 @@ def write_summaries(writer: SummaryWriter, report: Report) -> None:
         add_summary(writer, summary)
     if report.calibration is not None:
         _write_calibration(writer, report, report.calibration, step)
+    for logger in loggers:
+        logger.finalize("success")
 
 
 def _write_calibration(

@@ -4,25 +4,18 @@ Shape letters: N texts, C classes, a star for any number of axes.
 """
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from sklearn.metrics import precision_recall_fscore_support
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional.classification import (
     binary_calibration_error,
     binary_precision_recall_curve,
-    multiclass_accuracy,
-    multiclass_calibration_error,
-    multiclass_confusion_matrix,
-    multiclass_f1_score,
-    multilabel_confusion_matrix,
-    multilabel_exact_match,
-    multilabel_f1_score,
 )
 from torchmetrics.utilities import dim_zero_cat
 
@@ -46,15 +39,18 @@ class Scores:
     """The scores of a split.
 
     Attributes:
-        accuracy: share of texts whose prediction is their label.
+        accuracy: share of texts whose prediction is their label; with multi_label exact match, the
+            share of those whose labels are all predicted, and no other.
         macro_f1: mean F1 of the classes that some text has or is predicted to have.
-        loss: mean cross-entropy in nats.
+        loss: mean cross-entropy in nats; with multi_label binary, over texts and classes.
         calibration_error: expected calibration error, the mean gap between confidence and accuracy
             in 15 bins of confidence, weighted by their texts (Guo et al. 2017, On Calibration of
-            Modern Neural Networks).
-        confusion: counts [label, prediction]; of more than 1,000 classes a list of
-            [label, prediction, count].
+            Modern Neural Networks); with multi_label over all pairs of a text and a class.
+        confusion: counts [label, prediction], of more than 1,000 classes a list of
+            [label, prediction, count]; with multi_label [[TN, FP], [FN, TP]] of each class.
         by_class: precision, recall, F1 and number of texts, [4, C]; 0 where undefined.
+        micro_f1: F1 over all pairs of a text and a class; None of single labels, where it is the
+            accuracy.
     """
 
     accuracy: float
@@ -62,39 +58,29 @@ class Scores:
     loss: float
     calibration_error: float
     confusion: list[Any]
-    by_class: list[list[Any]] = field(default_factory=list, kw_only=True)
+    by_class: list[list[Any]] = field(default_factory=list)
+    micro_f1: float | None = None
+
+    def values(self) -> dict[str, float]:
+        """Return the single numbers, in the order of `SCORES`."""
+        values = {name: getattr(self, name) for name in SCORES}
+        return {name: value for name, value in values.items() if value is not None}
 
     def tables(self, labels: list[str]) -> Tables:
-        """Return the table of counts by its name, with the names along its sides."""
+        """Return tables of counts by their name, with the names along their sides."""
+        if self.micro_f1 is not None:
+            pairs = zip(labels, self.confusion, strict=True)
+            return {f"confusion/{label}": ([f"not {label}", label], each) for label, each in pairs}
         return {"confusion": (labels, self.confusion)} if len(labels) <= MOST_IN_TABLE else {}
 
     def content(self, labels: list[str]) -> dict[str, Any]:
         """Return the scores as JSON, with those of each class by its name."""
-        content = asdict(self)
-        rows = zip(labels, *content.pop("by_class"), strict=True)
-        content["classes"] = {
+        rows = zip(labels, *self.by_class, strict=True)
+        classes = {
             label: {"precision": precision, "recall": recall, "f1": f1, "texts": count}
             for label, precision, recall, f1, count in rows
         }
-        return content
-
-
-@dataclass(frozen=True)
-class MultiLabelScores(Scores):
-    """The scores of a split whose texts have any number of labels, each with its threshold.
-
-    Accuracy is exact match: the share of texts whose labels are all predicted, and no other. The
-    loss is the mean binary cross-entropy over texts and classes, the calibration error is over all
-    pairs of a text and a class, as is micro-F1, and the confusion is [[TN, FP], [FN, TP]] of each
-    class.
-    """
-
-    micro_f1: float
-
-    def tables(self, labels: list[str]) -> Tables:
-        """Return the table of each class."""
-        pairs = zip(labels, self.confusion, strict=True)
-        return {f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs}
+        return {**self.values(), "confusion": self.confusion, "classes": classes}
 
 
 def scores(
@@ -104,47 +90,51 @@ def scores(
 
     Loss and calibration error are rounded: sums of floats differ in their last digits.
     """
-    C = logits.shape[1]
-    probabilities = objective.probabilities(logits.double())
-    loss = round(objective.loss(logits.double(), labels).item(), 6)
+    logits = logits.double()
+    probabilities = objective.probabilities(logits)
+    has = objective.has(labels, logits.shape[1])  # [N, C]
+    given = objective.predicted(probabilities)  # [N, C]
+    hits = (has & given).sum(dim=0)  # [C], as are these
+    num_texts = has.sum(dim=0)
+    num_given = given.sum(dim=0)
+    total = num_texts + num_given
+    f1 = 2 * hits.double() / total.clamp(min=1)
+    columns = [hits.double() / num_given.clamp(min=1), hits.double() / num_texts.clamp(min=1)]
+    micro_f1 = None
     if isinstance(objective, MultiLabel):
-        labels = labels.long()
-        predictions = objective.predicted(probabilities).long()
-        by_class = multilabel_f1_score(predictions, labels, C, average="none")
-        # torchmetrics counts a class that no text has or is predicted to have as 0.
-        occurs = (labels | predictions).bool().any(dim=0)
-        gap = binary_calibration_error(probabilities.flatten(), labels.flatten(), 15)
-        return MultiLabelScores(
-            accuracy=multilabel_exact_match(predictions, labels, C).item(),
-            macro_f1=(by_class * occurs).sum().item() / max(1, int(occurs.sum())),
-            loss=loss,
-            calibration_error=round(gap.item(), 6),
-            confusion=multilabel_confusion_matrix(predictions, labels, C).tolist(),
-            micro_f1=multilabel_f1_score(predictions, labels, C, average="micro").item(),
-            by_class=_by_class(labels, predictions, C),
-        )
-    predictions = probabilities.argmax(dim=1)
-    if C <= MOST_IN_TABLE:
-        confusion = multiclass_confusion_matrix(probabilities, labels, C)
+        confidence = probabilities.flatten()
+        is_right = has.flatten()
+        misses = num_texts - hits
+        false = num_given - hits
+        counts = torch.stack([len(has) - total + hits, false, misses, hits], dim=1)  # [C, 4]
+        confusion = counts.view(-1, 2, 2).tolist()
+        micro_f1 = 2 * int(hits.sum()) / max(1, int(total.sum()))
     else:
-        pairs = torch.stack([labels, predictions], 1)
-        pairs, counts = pairs.unique(dim=0, return_counts=True)
-        confusion = torch.cat([pairs, counts[:, None]], 1)
-    gap = multiclass_calibration_error(probabilities, labels, C, n_bins=15)
+        confidence, prediction = probabilities.max(dim=1)
+        is_right = prediction == labels
+        confusion = _confusion(labels, prediction, logits.shape[1])
+    gap = binary_calibration_error(confidence, is_right.long(), n_bins=15)
     return Scores(
-        accuracy=multiclass_accuracy(probabilities, labels, C, average="micro").item(),
-        macro_f1=multiclass_f1_score(probabilities, labels, C, average="macro").item(),
-        loss=loss,
+        accuracy=int((has == given).all(dim=1).sum()) / len(has),
+        macro_f1=f1.sum().item() / max(1, int((total > 0).sum())),
+        loss=round(objective.loss(logits, labels).item(), 6),
         calibration_error=round(gap.item(), 6),
-        confusion=confusion.tolist(),
-        by_class=_by_class(labels, predictions, C),
+        confusion=confusion,
+        by_class=[column.tolist() for column in (*columns, f1, num_texts)],
+        micro_f1=micro_f1,
     )
 
 
-def _by_class(labels: Tensor, predictions: Tensor, num_classes: int) -> list[list[Any]]:
-    classes = range(num_classes)
-    columns = precision_recall_fscore_support(labels, predictions, labels=classes, zero_division=0)
-    return [column.tolist() for column in columns]
+def _confusion(
+    labels: Int[Tensor, " N"], predictions: Int[Tensor, " N"], num_classes: int
+) -> list[list[int]]:
+    """Return counts [label, prediction], or of many classes the pairs that occur."""
+    if num_classes <= MOST_IN_TABLE:
+        places = labels * num_classes + predictions
+        counts = places.bincount(minlength=num_classes**2)
+        return counts.view(num_classes, num_classes).tolist()
+    pairs, counts = torch.stack([labels, predictions], 1).unique(dim=0, return_counts=True)
+    return torch.cat([pairs, counts[:, None]], 1).tolist()
 
 
 def best_thresholds(
@@ -250,7 +240,7 @@ def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
 
 
 def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
-    """Return the T in [1/20, 20] of least mean cross-entropy of softmax(z / T), by L-BFGS on log T.
+    """Return the T in [1/20, 20] of least mean cross-entropy of softmax(z / T).
 
     The texts must not be those of training (Guo, Pleiss, Sun and Weinberger 2017, On Calibration
     of Modern Neural Networks, section 4.2). T > 0 keeps the order of a text's logits, so no
@@ -260,26 +250,11 @@ def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
     logits = logits.double()
     if bool((logits.argmax(dim=-1) == labels).all()):
         return 1.0
-    # log T = log(20) tanh(u): smooth, and T stays within its bounds. u = 0 is T = 1.
-    u = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [u],
-        max_iter=100,
-        tolerance_grad=1e-10,
-        tolerance_change=1e-14,
-        line_search_fn="strong_wolfe",
-    )
 
-    def temperature_of(u: Tensor) -> Tensor:
-        return (math.log(LARGEST) * u.tanh()).exp()
+    def loss(log_temperature: float) -> float:
+        return F.cross_entropy(logits / math.exp(log_temperature), labels).item()
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(logits / temperature_of(u), labels)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    temperature = float(temperature_of(u.detach()))
-    is_better = F.cross_entropy(logits / temperature, labels) < F.cross_entropy(logits, labels)
-    return temperature if bool(is_better) else 1.0
+    limit = math.log(LARGEST)
+    # The loss is convex in 1 / T, so it has one minimum in log T.
+    found = minimize_scalar(loss, bounds=(-limit, limit), options={"xatol": 1e-9})
+    return math.exp(found.x) if found.fun < loss(0.0) else 1.0

@@ -6,8 +6,9 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,43 +16,25 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
+from torch import Tensor
 
 from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.errors import ConfigError, RunError, warn
-from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.files import new_folder
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
 from headscope.prediction import split_logits
-from headscope.run_folder import (
-    Chosen,
-    Setup,
-    save_copies,
-    save_model,
-)
+from headscope.run import Run, load_run
+from headscope.run_folder import Chosen, Setup, save_copies, save_model
 from headscope.signals import Stopped, signals_taken
 from headscope.terminal import Bar, show_line, terminal
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
-from headscope.training.callbacks import (
-    AtomicCheckpointIO,
-    AveragedWeights,
-    Best,
-    Patience,
-    RunCheckpoint,
-    RunProgress,
-    StopAtLastStep,
-    StopAtNonFiniteLoss,
-    ValidationLog,
-    without_needless_warnings,
-)
-from headscope.training.console import errors_once, ignore_broken_pipe, show_facts, show_report
+from headscope.training.callbacks import Best, RunCheckpoint, without_needless_warnings
+from headscope.training.console import errors_once, show_facts, show_report
 from headscope.training.distributed import (
     all_reduce_max,
     broadcast,
@@ -60,20 +43,10 @@ from headscope.training.distributed import (
     joined,
     rank_zero_first,
 )
-from headscope.training.heads import (
-    add_contributions,
-    head_logger,
-    study_heads,
-)
-from headscope.training.module import (
-    ClassifierModule,
-    build_module,
-    chosen_precision,
-    starting_point,
-)
+from headscope.training.heads import add_contributions, head_logger, study_heads
+from headscope.training.module import ClassifierModule, build_module, starting_point
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
-    LAST,
     Resumed,
     RunLock,
     check_data,
@@ -81,6 +54,8 @@ from headscope.training.resume import (
     load_last,
 )
 from headscope.training.scores import best_thresholds, calibrate, scores
+from headscope.training.trainer import build_trainer
+from headscope.validation import check, flatten, override
 
 
 def train(
@@ -95,35 +70,29 @@ def train(
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
-    with joined(config.trainer.accelerator):
+    with joined(config.trainer.accelerator), errors_once():
         if config.control is not None and is_shared():
             raise ConfigError("control: expected null under torchrun; run it again in one process")
-        return _train_here(config, console, callbacks)
-
-
-def _train_here(
-    config: TrainConfig, console: Console | None, callbacks: Sequence[Callback]
-) -> Report | None:
-    """Train in this process. Of several, rank 0 writes and prints; the others return None."""
-    if not is_rank_zero():
-        console = Console(quiet=True)
-        warnings.simplefilter("ignore")  # rank 0 shows them
-    folder = Path(broadcast(str(create_run_folder(config) if is_rank_zero() else "")))
-    config.name = broadcast(config.name)
-    lock = RunLock(folder)
-    try:
-        with ignore_broken_pipe(), errors_once():
-            return _train(config, folder, lock, terminal(console), callbacks)
-    except Stopped as stopped:
         if not is_rank_zero():
-            raise SystemExit(stopped.code) from None
-        if is_run(folder):
-            stopped.said += f"; resume it: headscope train resume={folder}"
-        if stopped.number == signal.SIGINT:
-            raise KeyboardInterrupt(str(stopped)) from None
-        raise
-    finally:
-        lock.release()
+            console = Console(quiet=True)
+            warnings.simplefilter("ignore")  # rank 0 shows them
+        folder = Path(broadcast(str(create_run_folder(config) if is_rank_zero() else "")))
+        config.name = broadcast(config.name)
+        lock = RunLock(folder)
+        try:
+            return _train(config, folder, lock, terminal(console), callbacks)
+        except Stopped as stopped:
+            if not is_rank_zero():
+                raise SystemExit(stopped.code) from None
+            if is_run(folder):
+                stopped.said += f"; resume it: headscope train resume={folder}"
+            if stopped.number == signal.SIGINT:
+                raise KeyboardInterrupt(str(stopped)) from None
+            raise
+        finally:
+            lock.release()
+            with suppress(OSError):
+                folder.rmdir()  # which nothing was written to
 
 
 def _train(
@@ -134,9 +103,9 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> Report | None:
     start = time.perf_counter()
+    phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     resumed = _resume(config, folder, lock)
     checkpoint = starting_point(config, resumed)
-    phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     with rank_zero_first():
         data = _load_data(config, checkpoint, resumed, phase)
         setup = _setup(config, folder, data, checkpoint, resumed)
@@ -148,55 +117,39 @@ def _train(
         module = build_module(setup, data, checkpoint, resumed)
         if config.control is not None:
             averages_in_place_of_attention(module.model)  # raises where it cannot
-        logger = None
+        recorder = None
         if config.inspection.enabled and is_rank_zero():
-            logger = head_logger(setup, folder, data, module)
-    trainer = build_trainer(setup, folder, module.total_steps, console, logger, callbacks)
-    origin = checkpoint or (starting_point(config) if config.control is not None else None)
+            recorder = head_logger(setup, folder, data, module)
+    trainer = build_trainer(setup, folder, module.total_steps, console, recorder, callbacks)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
     with _timed(seconds, "training"):
         best = _fit(trainer, module, data, folder, resumed)
-    is_writer = is_rank_zero()
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    if not is_writer:
+    if best is None:  # in a process that writes nothing
         return None
-    with phase("scoring the best checkpoint"):
-        report = _evaluate(config, folder, trainer, module, data, seconds)
+    with _timed(seconds, "testing"), phase("scoring the best checkpoint"):
+        report = _evaluate(setup, folder, trainer, module, data)
+    report.facts_of_training |= best
     report.facts_of_data = facts
-    report.facts_of_training = {
-        "steps": trainer.global_step,
-        **best,
-        # Those started: current_epoch is one less where a resumed run found nothing left to do.
-        "epochs": trainer.fit_loop.epoch_progress.current.ready,
-        "parameters": sum(weight.numel() for weight in module.model.parameters()),
-        "precision": str(trainer.precision),
-        "device": str(trainer.strategy.root_device),
-        "processes": trainer.world_size,
-    }
+    report.seconds = seconds
     save_model(folder, setup, module.model, report.chosen())
-    if logger is not None:
-        seconds["inspection (within training)"] = logger.seconds
-        with _timed(seconds, "causes (after training)"), phase("ablating heads") as bar:
-            study_heads(trainer, module, data, logger, report, bar)
+    if recorder is not None:
+        seconds["inspection"] = recorder.seconds
+        with _timed(seconds, "ablation"), phase("ablating heads") as bar:
+            study_heads(trainer, module, data, recorder, report, bar)
     with _timed(seconds, "contributions"), phase("contributions of heads"):
         add_contributions(module, data, report)
-    write_errors(report, data.corpus.splits["test"])
     if config.baseline:
-        with phase("baseline: TF-IDF and logistic regression"):
-            baseline, seconds["baseline"] = baseline_scores(data.corpus.splits)
-        if baseline is not None:
-            report.compare("baseline", baseline)
+        with _timed(seconds, "baseline"), phase("baseline: TF-IDF and logistic regression"):
+            report.compare("baseline", baseline_scores(data.corpus.splits))
     if config.control is not None:
         with _timed(seconds, "control"):
-            report.compare("control", _control(setup, data, origin, console))
+            report.compare("control", _control(setup, data, console))
     seconds["everything"] = time.perf_counter() - start
-    report.save()  # last: metrics.json tells that the run has finished
-    writer = trainer.logger.experiment  # type: ignore[union-attr]
     with phase("pictures for TensorBoard"):
-        write_summaries(writer, report)
-    writer.close()
+        write_errors(report, data.corpus.splits["test"])
+        write_summaries(trainer.loggers, report)
+    report.save()  # last: metrics.json tells that the run has finished
     show_report(console, report)
     return report
 
@@ -216,7 +169,8 @@ def create_run_folder(config: TrainConfig) -> Path:
     if config.resume is not None:
         return Path(config.resume)
     if config.name is None:
-        config.name = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        stem = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        config.name = new_folder(Path(config.outputs_dir) / stem).name
     folder = Path(config.outputs_dir) / config.name
     if is_run(folder):
         raise RunError(
@@ -299,65 +253,6 @@ def _write_copies(folder: Path, setup: Setup, lock: RunLock) -> None:
     save_copies(folder, setup)
 
 
-def build_trainer(
-    setup: Setup,
-    folder: Path,
-    total_steps: int,
-    console: Console | None = None,
-    logger: HeadLogger | None = None,
-    others: Sequence[Callback] = (),
-) -> pl.Trainer:
-    """Return a Trainer with the device, precision and callbacks of the settings, and others."""
-    config = setup.config
-    settings = config.trainer
-    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
-    if logger is not None:  # before the averages: it reads them at a validation
-        callbacks.append(logger)
-    if settings.ema_decay is not None:
-        averages = AveragedWeights(decay=settings.ema_decay)
-        callbacks.append(averages)
-        if logger is not None:
-            logger.averaged = averages.in_place
-    if settings.patience is not None:
-        callbacks.append(Patience(settings.patience))
-    if is_rank_zero():
-        callbacks.append(ValidationLog(folder))
-    callbacks += [
-        StopAtLastStep(total_steps),
-        RunProgress(total_steps, console or Console(), settings.progress),
-        RunCheckpoint(folder / LAST, setup),
-    ]
-    strategy: Any = "auto"
-    # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
-    environment: Any = LightningEnvironment()
-    devices = num_nodes = 1
-    if is_shared():
-        environment = TorchElasticEnvironment()
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        num_nodes = dist.get_world_size() // devices
-        # No buffer of ours changes.
-        strategy = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)
-    return pl.Trainer(
-        accelerator=settings.accelerator,
-        devices=devices,
-        num_nodes=num_nodes,
-        strategy=strategy,
-        precision=chosen_precision(settings),  # type: ignore[arg-type]
-        max_epochs=settings.max_epochs,
-        accumulate_grad_batches=settings.accumulate,
-        gradient_clip_val=config.optimizer.gradient_clip or None,
-        logger=TensorBoardLogger(folder, name="", version="", default_hp_metric=False),
-        callbacks=callbacks,
-        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,  # our sampler shares its batches itself
-        log_every_n_steps=20,
-        default_root_dir=folder,
-        plugins=[AtomicCheckpointIO(), environment],
-    )
-
-
 # Training, and the best checkpoint.
 
 
@@ -367,8 +262,8 @@ def _fit(
     data: TextDataModule,
     folder: Path,
     resumed: Resumed | None,
-) -> dict[str, object]:
-    """Train, and load the best weights; return their step, epoch and score.
+) -> dict[str, Any] | None:
+    """Train, and load the best weights; return their step, epoch and loss, in rank 0 alone.
 
     Raises:
         Stopped: by a signal; unless it was a second Ctrl-C, the run can be resumed and used.
@@ -387,13 +282,16 @@ def _fit(
             raise
     if last.is_asked_to_stop():  # while no step was left to take
         raise Stopped(int(last.received or 0))
-    if last.best is None or not is_rank_zero():
-        return {}
+    is_writer = is_rank_zero()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if last.best is None or not is_writer:
+        return None
     _load_best(trainer, module, data, last.best)
     return {
-        "kept step": last.best["step"],
-        "kept epoch": last.best["epoch"],
-        "best validation loss": last.best["loss"],
+        "best_step": last.best["step"],
+        "best_epoch": last.best["epoch"],
+        "best_validation_loss": last.best["loss"],
     }
 
 
@@ -403,67 +301,91 @@ def _load_best(
     """Load the best weights, and choose the thresholds of classes for them."""
     module.load_state_dict(best["weights"], strict=False)
     if isinstance(module.objective, MultiLabel):
-        device = trainer.strategy.root_device
-        validation = split_logits(module.model, data.loader("validation"), device)
+        validation = _logits_of(trainer, module, data, "validation")
         module.objective = MultiLabel(best_thresholds(*validation))
 
 
+def _logits_of(
+    trainer: pl.Trainer, module: ClassifierModule, data: TextDataModule, role: str
+) -> tuple[Tensor, Tensor]:
+    """Return logits and labels of a split."""
+    return split_logits(module.model, data.loader(role), trainer.strategy.root_device)
+
+
 def _evaluate(
-    config: TrainConfig,
+    setup: Setup,
     folder: Path,
     trainer: pl.Trainer,
     module: ClassifierModule,
     data: TextDataModule,
-    seconds: dict[str, float],
 ) -> Report:
     """Score the best checkpoint, and calibrate its probabilities."""
     objective = module.objective
-    device = trainer.strategy.root_device
-    with _timed(seconds, "testing"):
-        logits, targets = split_logits(module.model, data.loader("test"), device)
-        validation = split_logits(module.model, data.loader("validation"), device)
-        report = Report(
-            folder=folder,
-            config=config,
-            labels=data.corpus.labels,
-            test=scores(logits, targets, objective),
-            validation=scores(*validation, objective),
-            logits=logits,
-            targets=targets,
-            objective=objective,
-            seconds=seconds,
-        )
+    logits, targets = _logits_of(trainer, module, data, "test")
+    validation = _logits_of(trainer, module, data, "validation")
+    report = Report(
+        folder=folder,
+        config=setup.config,
+        labels=setup.labels,
+        test=scores(logits, targets, objective),
+        validation=scores(*validation, objective),
+        logits=logits,
+        targets=targets,
+        objective=objective,
+        most_unknown=most_unknown(data.tokenizer, data.encoded["validation"]),
+        facts_of_training={
+            "steps": trainer.global_step,
+            # Those started: current_epoch is one less where a resumed run found nothing left to do.
+            "epochs": trainer.fit_loop.epoch_progress.current.ready,
+            "parameters": sum(weight.numel() for weight in module.model.parameters()),
+            "precision": str(trainer.precision),
+            "device": str(trainer.strategy.root_device),
+            "processes": trainer.world_size,
+        },
+    )
     if not isinstance(objective, MultiLabel):  # which has thresholds instead of a temperature
-        with _timed(seconds, "calibration"):
-            calibration = calibrate(*validation)
-            report.calibration = calibration.with_split("test", logits, targets)
+        calibration = calibrate(*validation)
+        report.calibration = calibration.with_split("test", logits, targets)
         shares = (validation[0].double() / report.temperature).softmax(dim=-1)
         confidence, prediction = shares.max(dim=-1)
         report.curve = accuracy_curve(confidence.numpy(), (prediction == validation[1]).numpy())
-    report.most_unknown = most_unknown(data.tokenizer, data.encoded["validation"])
     return report
 
 
-def _control(
-    setup: Setup,
-    data: TextDataModule,
-    checkpoint: Checkpoint | None,
-    console: Console,
-) -> Compared:
+def _control(setup: Setup, data: TextDataModule, console: Console) -> Compared:
     """Train the network once more, with averages in place of attention, and score it on test."""
     name = "averages in place of attention"
     show_line(console, f"control=uniform: the same network, with {name}")
     pl.seed_everything(setup.config.seed, verbose=False)
-    module = build_module(setup, data, checkpoint, None)
+    module = build_module(setup, data, starting_point(setup.config), None)
+    alone = replace(setup.config, trainer=replace(setup.config.trainer, logger="tensorboard"))
     with (
         averages_in_place_of_attention(module.model),
         tempfile.TemporaryDirectory(prefix="headscope-") as gone,
     ):
-        trainer = build_trainer(setup, Path(gone), module.total_steps, console)
-        _fit(trainer, module, data, Path(gone), None)
+        folder = Path(gone)
+        trainer = build_trainer(replace(setup, config=alone), folder, module.total_steps, console)
+        _fit(trainer, module, data, folder, None)
         trainer.logger.experiment.close()  # type: ignore[union-attr]
-        device = trainer.strategy.root_device
-        logits, targets = split_logits(module.model, data.loader("test"), device)
-    objective = module.objective
-    predicted = objective.predicted(objective.probabilities(logits.double()))
-    return Compared(name, scores(logits, targets, objective), predicted)
+        logits, targets = _logits_of(trainer, module, data, "test")
+    return Compared.of(name, logits, targets, module.objective)
+
+
+def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Run:
+    """Train by keys of `headscope train`, and return the run.
+
+        headscope.train({"data.path": "reviews.csv", "trainer.max_epochs": 4})
+        headscope.train(data={"path": "reviews.csv"}, seed=1)
+
+    Args:
+        settings: keys with their values, written with dots or as dictionaries in one another.
+        keys: the same; a key given twice has the value that stands here.
+
+    Raises:
+        ConfigError, DataError, RunError, TrainingError: for what you can fix.
+    """
+    config = override(TrainConfig(), flatten(settings or {}) | flatten(keys))
+    check(config)
+    report = train(config)
+    assert report is not None, "rank 0 alone has a report"
+    return load_run(report.folder, allow_code=True)

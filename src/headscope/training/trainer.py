@@ -1,0 +1,118 @@
+"""Lightning's Trainer by the settings of a run: device, precision, callbacks and loggers."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch.distributed as dist
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import (
+    CSVLogger,
+    Logger,
+    MLFlowLogger,
+    TensorBoardLogger,
+    WandbLogger,
+)
+from lightning.pytorch.strategies import DDPStrategy
+from rich.console import Console
+
+from headscope.config import TrainConfig
+from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.run_folder import Setup
+from headscope.training.callbacks import (
+    AtomicCheckpointIO,
+    AveragedWeights,
+    Patience,
+    RunCheckpoint,
+    RunProgress,
+    StopAtLastStep,
+    StopAtNonFiniteLoss,
+    ValidationLog,
+)
+from headscope.training.distributed import is_rank_zero, is_shared
+from headscope.training.module import chosen_precision
+from headscope.training.resume import LAST
+from headscope.validation import flatten
+
+
+def build_trainer(
+    setup: Setup,
+    folder: Path,
+    total_steps: int,
+    console: Console | None = None,
+    recorder: HeadLogger | None = None,
+    others: Sequence[Callback] = (),
+) -> pl.Trainer:
+    """Return a Trainer with the device, precision and callbacks of the settings, and others."""
+    config = setup.config
+    settings = config.trainer
+    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
+    if recorder is not None:  # before the averages: it reads them at a validation
+        callbacks.append(recorder)
+    if settings.ema_decay is not None:
+        averages = AveragedWeights(decay=settings.ema_decay)
+        callbacks.append(averages)
+        if recorder is not None:
+            recorder.averaged = averages.in_place
+    if settings.patience is not None:
+        callbacks.append(Patience(settings.patience))
+    if is_rank_zero():
+        callbacks.append(ValidationLog(folder))
+    callbacks += [
+        StopAtLastStep(total_steps),
+        RunProgress(total_steps, console or Console(), settings.progress),
+        RunCheckpoint(folder / LAST, setup),
+    ]
+    strategy: Any = "auto"
+    # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
+    environment: Any = LightningEnvironment()
+    devices = num_nodes = 1
+    if is_shared():
+        environment = TorchElasticEnvironment()
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        num_nodes = dist.get_world_size() // devices
+        # No buffer of ours changes.
+        strategy = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)
+    return pl.Trainer(
+        accelerator=settings.accelerator,
+        devices=devices,
+        num_nodes=num_nodes,
+        strategy=strategy,
+        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        max_epochs=settings.max_epochs,
+        accumulate_grad_batches=settings.accumulate,
+        gradient_clip_val=config.optimizer.gradient_clip or None,
+        logger=loggers(config, folder),
+        callbacks=callbacks,
+        num_sanity_val_steps=0,  # the record at step 0 makes a pass of its own
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,  # our sampler shares its batches itself
+        log_every_n_steps=20,
+        default_root_dir=folder,
+        plugins=[AtomicCheckpointIO(), environment],
+    )
+
+
+def loggers(config: TrainConfig, folder: Path) -> list[Logger]:
+    """Return TensorBoard's logger, which the Heads tab needs, and the one of trainer.logger.
+
+    csv writes into the run folder; MLflow and W&B read their own environment variables.
+    """
+    found: list[Logger] = [TensorBoardLogger(folder, name="", version="", default_hp_metric=False)]
+    name = config.name
+    match config.trainer.logger:
+        case "csv":
+            found.append(CSVLogger(folder, name="", version="csv"))
+        case "mlflow":
+            found.append(MLFlowLogger(experiment_name="headscope", run_name=name))
+        case "wandb":
+            found.append(WandbLogger(project="headscope", name=name, save_dir=folder))
+    for logger in found[1:]:
+        logger.log_hyperparams(flatten(asdict(config)))
+    return found
