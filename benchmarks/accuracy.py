@@ -22,7 +22,6 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from functools import partial
 from itertools import chain, product, starmap
 from pathlib import Path
@@ -212,7 +211,7 @@ def best_of(candidates: Mapping[str, Callable[[], Classifier]], corpus: Corpus) 
     )
     begun = time.perf_counter()
     test = classifier(corpus.splits["test"])
-    return Result(asdict(test), asdict(validation), seconds + time.perf_counter() - begun, words)
+    return Result(test.values(), validation.values(), seconds + time.perf_counter() - begun, words)
 
 
 def fast_text(corpus: Corpus, seeds: int) -> list[Result]:

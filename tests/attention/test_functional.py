@@ -51,19 +51,6 @@ def test_masked_keys_get_exactly_nothing_rows_sum_to_one_and_order_does_not_matt
     torch.testing.assert_close(moved, attend(query, key, value, mask), rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_one_query_goes_with_the_mask_of_each_text_under_vmap() -> None:
-    heads, hidden = torch.randn(2, 1, H, K, E), torch.arange(K) >= torch.tensor([5, 3, 0])[:, None]
-    found = torch.vmap(lambda mask: attention_weights(heads[0], heads[1], mask[None, None, None]))(
-        hidden
-    )
-    for row in range(3):
-        torch.testing.assert_close(
-            found[row], attention_weights(heads[0], heads[1], hidden[row, None, None, None])
-        )
-    assert found[2].abs().max() == 0
-
-
 def test_gradients_are_those_of_the_formula() -> None:
     heads = tuple(tensor[:1, :1, :3, :4].clone().requires_grad_() for tensor in drawn())
     mask = torch.tensor([[[[False, False, True]]]])

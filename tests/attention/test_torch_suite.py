@@ -61,39 +61,6 @@ def test_what_does_not_fit_raises_an_error_with_all_shapes(name: str) -> None:
             assert "\n" not in str(error.value)
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
-def test_nested_tensors_give_what_each_text_gives_alone(layout: torch.layout) -> None:
-    """test_multihead_attn_nested_tensor_outside_fast_path."""
-
-    def nested(*lengths: int) -> Tensor:
-        return torch.nested.nested_tensor(
-            [torch.randn(length, 10) for length in lengths], layout=layout
-        )
-
-    layer, query = MultiHeadAttention(10, 5, batch_first=True), nested(4, 6)
-    key, value = nested(7, 16), nested(7, 16)
-    for tensors in ((query, query, query), (query, key, value)):
-        output, weights = layer(*tensors)
-        assert output.is_nested
-        assert weights.shape == (2, 6, max(len(text) for text in tensors[1].unbind()))
-        alone = [
-            layer(*texts)[0] for texts in zip(*(tensor.unbind() for tensor in tensors), strict=True)
-        ]
-        for found, expected in zip(output.unbind(), alone, strict=True):
-            torch.testing.assert_close(found, expected)
-        added = query + output  # as a block adds them
-        torch.testing.assert_close(added.unbind()[1], query.unbind()[1] + alone[1])
-    for context in (torch.no_grad, torch.inference_mode):
-        with context():
-            assert layer.eval()(query, query, query, need_weights=False)[0].is_nested
-    for wrong in ((query, key, nested(7, 15)), (query, nested(7, 16, 2), nested(7, 16, 2)), (query, query, alone[0]),
-                  [torch.nested.nested_tensor([])] * 3):  # fmt: skip
-        with pytest.raises(ValueError, match="nested tensors: query"):
-            layer(*wrong)
-
-
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
 )

@@ -220,4 +220,4 @@ def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path:
     kept = [path.read_text() for path in (folder / "evaluations").iterdir()]
     found = [json.loads(text) for text in kept if text != "{"]
     assert sorted(Path(each["path"]).parent.name for each in found) == ["feb", "jan"]
-    assert {each["step"] for each in found} == {plain.report.facts_of_training["kept step"]}
+    assert {each["step"] for each in found} == {plain.report.facts_of_training["best_step"]}

@@ -89,14 +89,14 @@ def test_the_number_of_texts_is_the_same_wherever_it_is_written(
     index = read_index(report.folder / "heads")
     assert index.best is not None
     count = 4
-    assert report.facts_of_training["loss without a head"]["texts"] == count
+    assert report.facts_of_training["ablation"]["texts"] == count
     assert index.notes["ablation"].endswith(f"on {count} texts")
 
 
 def test_the_recorded_map_is_the_kept_models(plain: Trained) -> None:
     run, index = load_run(plain.folder), read_index(plain.folder / "heads")
     arrays = read_step(
-        plain.folder / "heads" / f"step_{plain.report.facts_of_training['kept step']:012d}.npz"
+        plain.folder / "heads" / f"step_{plain.report.facts_of_training['best_step']:012d}.npz"
     )
     with capture(run.model) as maps:
         probe = make_probe(run.tokenizer, (index.texts[1].text,), None, 16, run.evidence)
@@ -122,7 +122,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
         odds = np.log(shares.max() / shares.min())
         assert logits[0] - logits[1] == pytest.approx(odds, rel=1e-5, abs=1e-5)
     put = json.loads((plain.folder / "metrics.json").read_text())["training"][
-        "contributions to the predicted class"
+        "contributions"
     ]
     assert put["texts"] == 24
     run, config = load_run(plain.folder), plain.report.config
@@ -137,7 +137,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
 
 
 def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
-    index, kept = read_index(plain.folder / "heads"), plain.report.facts_of_training["kept step"]
+    index, kept = read_index(plain.folder / "heads"), plain.report.facts_of_training["best_step"]
     studied = [
         step.step
         for step in index.steps
@@ -149,7 +149,7 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
         assert arrays[f"numbers/{name}/mean"].shape == (2, 3)
         assert np.isfinite(arrays[f"numbers/{name}/error"]).all()
     assert arrays["sets/heads"].shape == (6, 2)
-    assert plain.report.seconds["causes (after training)"] > 0
+    assert plain.report.seconds["ablation"] > 0
 
 
 def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -> None:

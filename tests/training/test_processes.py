@@ -161,7 +161,7 @@ def test_two_processes_with_one_validation_text_leave_what_one_leaves_and_go_on_
     metrics = json.loads((tmp_path / "two/metrics.json").read_text())
     training = metrics["training"]
     assert training["processes"] == 2
-    assert training["best validation loss"] == pytest.approx(
+    assert training["best_validation_loss"] == pytest.approx(
         metrics["validation"]["loss"], abs=1e-6
     )
     assert load_run(tmp_path / "two").predict(["a lovely film"])[0].label in ("good", "bad")

@@ -46,8 +46,8 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert set(metrics["test"]["classes"]["bad"]) == {"precision", "recall", "f1", "texts"}
     assert set(metrics["baseline"]["classes"]) == {"bad", "good"}
     assert metrics["baseline"]["accuracy"] > 0.9
-    assert 0 < metrics["seconds"]["inspection (within training)"] < metrics["seconds"]["training"]
-    assert 0 <= metrics["data"]["share of padding"] < 0.5
+    assert 0 < metrics["seconds"]["inspection"] < metrics["seconds"]["training"]
+    assert 0 <= metrics["data"]["share_of_padding"] < 0.5
     assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
     run = load_run(folder)
     assert run.config == report.config
@@ -82,8 +82,8 @@ def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain:
 def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained) -> None:
     events, facts = events_of(plain.folder), plain.report.facts_of_training
     best = min(events.Scalars("validation/loss"), key=lambda scalar: scalar.value)
-    assert facts["kept step"] == best.step + 1  # Lightning logs before it counts the step
-    line = f"best checkpoint: epoch {facts['kept epoch']} (step {facts['kept step']} of {facts['steps']})"
+    assert facts["best_step"] == best.step + 1  # Lightning logs before it counts the step
+    line = f"best checkpoint: epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     assert line in plain.screen
     validations = re.findall("^epoch .*", plain.screen, re.MULTILINE)
     assert len(validations) == 4

@@ -32,7 +32,6 @@ Mask = Bool[Tensor, "#B #H #Q K"] | Float[Tensor, "#B #H #Q K"]
 Padding = Bool[Tensor, "B K"] | Float[Tensor, "B K"]
 Rows = slice | list[int]
 ALL = slice(None)
-is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 # The formula
@@ -69,7 +68,11 @@ def masked_softmax(scores: Weights, mask: Mask | None = None) -> Weights:
             f"mask: expected a shape that broadcasts to {expected}, got {list(mask.shape)}"
         )
     weights = masked_scores.softmax(dim=-1).to(scores.dtype)
-    return weights.masked_fill(all_masked, 0.0) if _any_or_unknown(all_masked) else weights
+    # A GPU would have to be waited for, and torch.compile cannot branch on a tensor.
+    is_known = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    if is_known and not all_masked.any():
+        return weights
+    return weights.masked_fill(all_masked, 0.0)
 
 
 def uniform_attention(
@@ -86,18 +89,6 @@ def uniform_attention(
         is_hidden = mask < torch.finfo(mask.dtype).min / 2
         mask = torch.where(of_heads & ~is_hidden, 0.0, mask)
     return query, mask
-
-
-def _any_or_unknown(flags: Bool[Tensor, "..."]) -> bool:
-    """Return whether any flag is True; True too where finding out is slow or impossible."""
-    # A GPU would have to be waited for, torch.compile cannot branch on a tensor, torch.jit.trace
-    # would keep the answer.
-    if flags.device.type != "cpu" or torch.compiler.is_compiling() or is_tracing():
-        return True
-    try:
-        return bool(flags.any())
-    except RuntimeError:  # under torch.vmap, where one tensor stands for the whole batch
-        return True
 
 
 def attend(
@@ -146,8 +137,6 @@ def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
     `expected` has the name and the dimensions of each tensor, such as "query B Q D, key B K D". A
     letter is one size wherever it occurs; `sizes` has those that are known.
     """
-    if is_tracing():  # sizes are part of a trace, where reading them would make them constants
-        return
     parts = [part.split() for part in expected.split(", ")]
     known = dict(sizes)
     fits = True
@@ -253,7 +242,7 @@ def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> No
             f"{name}: expected booleans, True where a query must not attend to a key, or numbers "
             f"to add to the scores, got {mask.dtype}"
         )
-    if not is_tracing() and tuple(mask.shape) not in shapes:
+    if tuple(mask.shape) not in shapes:
         expected = " or ".join(str(list(shape)) for shape in shapes)
         raise ValueError(f"{name}: expected {expected}, got {list(mask.shape)}")
 
@@ -286,7 +275,7 @@ def apply_dropout(numbers: Float[Tensor, "..."], p: float) -> Float[Tensor, "...
         return numbers
     levels = round(p * LEVELS)
     is_rounded_too_far = abs(levels / LEVELS - p) > MAX_ROUNDING * min(p, 1 - p)
-    if p == 1 or is_rounded_too_far or numbers.device.type != "cpu" or is_tracing():
+    if p == 1 or is_rounded_too_far or numbers.device.type != "cpu":
         return F.dropout(numbers, p)
     num_words = (numbers.numel() + BYTES_OF_WORD - 1) // BYTES_OF_WORD
     words = torch.randint(-(2**63), 2**63 - 1, (num_words,))

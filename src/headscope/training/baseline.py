@@ -98,8 +98,8 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
     outcomes = [
         (
             (predicted == truth).all(dim=1).double().numpy(),  # [N]
-            csr_array((predicted & truth).double().numpy()),  # [N, C]
-            csr_array((predicted.double() + truth.double()).numpy()),  # [N, C]
+            csr_array((predicted & truth).T.double().numpy()),  # [C, N]
+            csr_array((predicted.double() + truth.double()).T.numpy()),  # [C, N]
         )
         for predicted in (ours, theirs)
     ]
@@ -108,8 +108,8 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
         """Return the difference on texts that count by their weight [N]."""
         scored = []
         for is_right, hits, totals in outcomes:
-            total = weights @ totals  # [C]
-            f1 = 2 * (weights @ hits) / np.maximum(total, 1)  # 2 TP / (given + had)
+            total = totals @ weights  # [C]
+            f1 = 2 * (hits @ weights) / np.maximum(total, 1)  # 2 TP / (given + had)
             scored.append([weights @ is_right / num_texts, f1.sum() / max(1, (total > 0).sum())])
         ours, theirs = np.array(scored)
         return ours - theirs  # type: ignore[no-any-return]

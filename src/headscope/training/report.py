@@ -19,8 +19,8 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.abstaining import Point
 from headscope.config import TrainConfig
-from headscope.errors import shown
 from headscope.data.columns import texts_among
+from headscope.errors import shown
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
