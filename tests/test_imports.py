@@ -72,7 +72,7 @@ MAY_IMPORT = {
         "live",
     },
     "__main__": {"cli"},
-    "__init__": {"attention", "model", "heads", "record", "run"},
+    "__init__": {"attention", "model", "heads", "record", "run", "training"},
 }
 BANNED = {"record": {"torch"}, "tab": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.

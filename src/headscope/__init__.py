@@ -1,5 +1,6 @@
 """headscope trains Transformer text classifiers and shows what every attention head does.
 
+    run = headscope.train({"data.path": "reviews.csv"})   keys of `headscope train`
     run = headscope.load("outputs/first")     a finished run: predict, explain, maps, show
     with headscope.capture(model) as maps:    attention weights of every head of a torch module
     with headscope.ablate(model, heads):      the module without some of its heads
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headscope.run import Prediction as Prediction
     from headscope.run import Run as Run
     from headscope.run import load_run as load
+    from headscope.training.train import train_with as train
 
 __version__ = "0.1.0"
 
@@ -45,16 +47,18 @@ _MODULES = {
     "model.classifier": ("TextClassifier",),
     "record.explanation": ("Explanation",),
     "run": ("Prediction", "Run", "load"),
+    "training.train": ("train",),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "show"),
 }
+_CALLED_THERE = {"load": "load_run", "train": "train_with"}
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
     "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError",
     "Text", "TextClassifier", "UserError", "__version__", "ablate", "capture",
-    "load", "show",
+    "load", "show", "train",
 ]  # fmt: skip
 
 
@@ -63,7 +67,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'headscope' has no attribute {name!r}")
     module = import_module(_MODULE_OF[name])
-    globals()[name] = getattr(module, "load_run" if name == "load" else name)
+    globals()[name] = getattr(module, _CALLED_THERE.get(name, name))
     return globals()[name]
 
 

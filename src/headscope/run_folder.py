@@ -111,7 +111,7 @@ class Setup:
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""
         content: dict[str, Any] = {
-            "settings": asdict(with_absolute_paths(replace(self.config, resume=None))),
+            "settings": asdict(kept_settings(self.config)),
             "labels": self.labels,
             "digests": self.digests,
         }
@@ -244,6 +244,12 @@ def save_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def kept_settings(config: TrainConfig) -> TrainConfig:
+    """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
+    data = replace(config.data, cache_dir=None)
+    return with_absolute_paths(replace(config, resume=None, data=data))
+
+
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:
     """Return the settings with absolute paths, so that a run finds its texts from any folder."""
 
@@ -251,7 +257,7 @@ def with_absolute_paths(config: TrainConfig) -> TrainConfig:
         paths = {key: getattr(group, key) for key in keys}
         return replace(group, **{key: path and absolute(path) for key, path in paths.items()})
 
-    texts = ("path", "validation_path", "test_path", "drop_rows", "cache_dir")
+    texts = ("path", "validation_path", "test_path", "drop_rows")
     return replace(
         config,
         data=changed(config.data, *texts),
@@ -262,17 +268,12 @@ def with_absolute_paths(config: TrainConfig) -> TrainConfig:
 
 def save_config(folder: Path, config: TrainConfig) -> None:
     """Write config.yaml."""
-    write_text(folder / CONFIG, to_yaml(asdict(with_absolute_paths(config))))
-
-
-def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    """Write tokenizer.json."""
-    # Its own `save` hides that the disk is full.
-    write_text(folder / "tokenizer.json", tokenizer.to_str(pretty=True))
+    write_text(folder / CONFIG, to_yaml(asdict(kept_settings(config))))
 
 
 def save_copies(folder: Path, setup: Setup) -> None:
     """Write config.yaml, tokenizer.json and labels.json."""
-    save_config(folder, replace(setup.config, resume=None))
-    save_tokenizer(folder, setup.tokenizer)
+    save_config(folder, setup.config)
+    # The tokenizer's own `save` hides that the disk is full.
+    write_text(folder / "tokenizer.json", setup.tokenizer.to_str(pretty=True))
     save_json(folder / "labels.json", setup.labels)
