@@ -1,25 +1,16 @@
-"""The tour of hard cases: how many are run, and the table of how they ended.
+"""The tour of hard cases: `pytest tests/hard -m slow` runs one of each kind, `make test-hard` all."""
 
-`pytest tests/hard -m slow` runs some of each kind, and `make test-hard` all of them.
-"""
-
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hard.forked import Judge, Server
 from hard.interrupted import Whole
 
-SAMPLE = 1  # of each test, unless --hard=full
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--hard", choices=("some", "full"), default="some", help="how many hard cases are tried"
-    )
+    parser.addoption("--hard", choices=("some", "full"), default="some", help="how many hard cases")
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
@@ -28,32 +19,27 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tour as slow; keep some cases of each test, evenly spread, unless all are wanted."""
+    """Mark the tour as slow; keep the first case of each test, unless all are wanted."""
     here = Path(__file__).parent
-    found: dict[str, list[pytest.Item]] = {}
+    is_whole = config.getoption("-k") or any("::" in argument for argument in config.args)
+    is_whole = is_whole or config.getoption("--hard", "some") == "full"
+    seen: set[str] = set()
+    left_out = []
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.slow)
-            found.setdefault(item.nodeid.split("[")[0], []).append(item)
-    is_named = config.getoption("-k") or any("::" in argument for argument in config.args)
-    if is_named or config.getoption("--hard", "some") == "full":
-        return
-    left_out = {
-        item
-        for each in found.values()
-        for item in each
-        if item not in each[:: -(-len(each) // SAMPLE)]
-    }
+            test = item.nodeid.split("[")[0]
+            if test in seen and not is_whole:
+                left_out.append(item)
+            seen.add(test)
     items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=[*left_out])
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Server:
     """Return what runs cases, one for each worker."""
-    started = Server()
-    yield started
-    started.close()
+    return Server()
 
 
 @pytest.fixture(scope="session")
@@ -69,34 +55,13 @@ def run(whole: Whole) -> Path:
 
 
 @pytest.fixture
-def judge(record_property: Callable[[str, Any], None]) -> Iterator[Judge]:
+def judge() -> Iterator[Judge]:
     """Return what a test tells of each case: its kind, its name, and what went wrong."""
     failed: list[str] = []
 
     def told(kind: str, name: str, mistakes: Sequence[str]) -> None:
-        record_property("hard", (kind, bool(mistakes)))
-        failed.extend(f"{name}: {mistake}" for mistake in mistakes)
+        failed.extend(f"{kind}, {name}: {mistake}" for mistake in mistakes)
 
     yield told
     if failed:
         pytest.fail("\n".join(failed), pytrace=False)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what was tried and how it ended, as a table."""
-    tried, wrong = Counter[str](), Counter[str]()
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            if report.when != "call":  # the teardown repeats what the call has recorded
-                continue
-            told = [value for key, value in report.user_properties if key == "hard"]
-            tried.update(kind for kind, _ in told)
-            wrong.update(kind for kind, is_wrong in told if is_wrong)
-    if tried:
-        terminalreporter.section("hard cases")
-        terminalreporter.write_line("| What is tried | Cases | Right | Wrong |")
-        terminalreporter.write_line("|---|---|---|---|")
-        for kind in sorted(tried):
-            terminalreporter.write_line(
-                f"| {kind} | {tried[kind]} | {tried[kind] - wrong[kind]} | {wrong[kind]} |"
-            )

@@ -7,13 +7,48 @@ from pathlib import Path
 
 import pytest
 
-from hard.forked import TRAIN, Judge, Outcome, Server, real
+from hard.forked import TRAIN, Judge, Server
 from hard.interrupted import training
 from headscope.cli.main import COMMANDS
 from headscope.validation import keys as keys_of
 
-LINES = Path(__file__).with_name("overrides.txt").read_text("utf-8").splitlines()
-HANDCRAFTED = [line for line in LINES if line[0] != "#"]
+HANDCRAFTED = """
+train model=null
+train model=huge
+train ~nothing
+train experiment=smoke
+train inspection=off inspection.enabled=true
+train --cfg job
+train --package model
+train -m
+train -m seed=glob(*)
+train --config-dir nothing
+train hydra.output_subdir=x trainer.max_steps=1
+train hydra/hydra_logging=nothing
+train seed=1=2
+train seed=$(1)
+train seed=float(x)
+train ''
+train ++seed=1 trainer.max_steps=1
+train seed=-1
+train 'seed="0"'
+train name=null trainer.max_steps=1
+train outputs_dir=/dev/null
+train tokenizer.vocab_size=99999999999
+train model.d_model=9223372036854775808 model.num_heads=1
+train model.attention=os:abort
+train model.path=nothing/at-all
+train optimizer.weight_decay=1e308
+train trainer.max_epochs=0
+train inspection.probes=[null]
+train data.validation_share=1e-300
+predict run=nothing
+predict run=RUN input=reviews.csv output=reviews.csv
+evaluate run=RUN data=null
+inspect run=RUN text=null texts=99999999999999999999
+export run=RUN output=/dev/null
+trace d_model=16 num_heads=3
+""".strip().splitlines()
 LONG_WORK = {"trainer.max_epochs", "repeats"}  # whoever asks for much of these gets it
 HOSTILE = [
     "", "null", "true", "-1", "0", "1", "0.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1e308", "2147483648",
@@ -63,38 +98,12 @@ def completed(words: list[str], run: Path) -> list[str]:
     return [*command, *([] if resumes else needed), *given]
 
 
-def tried(server: Server, words: list[str], run: Path, folder: Path) -> Outcome:
-    case = training(folder / "here")
+@pytest.mark.parametrize("line", [*HANDCRAFTED, *map(drawn, range(45))], ids=ascii)
+def test_one_message_and_no_traceback_whatever_is_given(
+    server: Server, run: Path, judge: Judge, tmp_path: Path, line: str | list[str]
+) -> None:
+    words = shlex.split(line) if isinstance(line, str) else line
+    case = training(tmp_path / "here")
     case.arguments = completed(words, run)
-    return server.run(case)
-
-
-@pytest.mark.parametrize("number", range(450))
-def test_random_values(
-    server: Server, run: Path, judge: Judge, tmp_path: Path, number: int
-) -> None:
-    words = drawn(number)
-    found = tried(server, words, run, tmp_path).mistakes([0, 1, 2])
-    judge("random overrides", ascii(shlex.join(words))[:400], found)
-
-
-@pytest.mark.parametrize("line", HANDCRAFTED)
-def test_handcrafted_command_lines(
-    server: Server, run: Path, judge: Judge, tmp_path: Path, line: str
-) -> None:
-    outcome = tried(server, shlex.split(line), run, tmp_path)
-    judge("handcrafted overrides", line, outcome.mistakes([0, 1, 2]))
-
-
-@pytest.mark.parametrize("line", HANDCRAFTED[:: len(HANDCRAFTED) // 7])
-def test_the_real_command_ends_as_the_forked_one(
-    server: Server, run: Path, judge: Judge, tmp_path: Path, line: str
-) -> None:
-    ends = []
-    for start in (server.run, real):
-        case = training(tmp_path / "here")
-        case.arguments = completed(shlex.split(line), run)
-        outcome = start(case)
-        ends.append((outcome.code, outcome.stderr))
-    found = [] if ends[0] == ends[1] else [f"{ends[0]} and {ends[1]}"]
-    judge("forked and real command alike", line, found)
+    found = server.run(case).mistakes([0, 1, 2])
+    judge("overrides", ascii(shlex.join(words))[:400], found)
