@@ -13,7 +13,7 @@ import numpy as np
 from headscope.config import TrainConfig
 from headscope.data.batching import TokenBudgetSampler
 from headscope.training import module
-from headscope.training import train as train_module
+from headscope.training import trainer as train_module
 from headscope.training.train import train
 from training_runs import configured, reviews
 

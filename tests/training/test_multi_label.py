@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect, measure
@@ -22,7 +21,7 @@ from headscope.run import load_run
 from headscope.training.report import Report
 from headscope.training.train import train
 from pages import texts_of
-from training_runs import Trained, changed, comments, edit_model, events_of, write
+from training_runs import Trained, comments, edit_model, events_of, write
 
 Maker = Callable[..., TrainConfig]
 LABELS = ["food", "place", "staff"]
@@ -45,7 +44,7 @@ def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
     assert metrics["test"]["micro_f1"] == report.test.micro_f1
     assert np.array(metrics["test"]["confusion"]).shape == (3, 2, 2)
     assert np.array(metrics["test"]["confusion"]).sum() == 3 * len(report.targets)
-    assert metrics["data"]["mean labels of a text"] == pytest.approx(1.5, abs=0.05)
+    assert metrics["data"]["mean_labels_of_a_text"] == pytest.approx(1.5, abs=0.05)
     assert report.labels == LABELS
     assert all(0 < threshold < 1 for threshold in metrics["thresholds"])
     assert thresholds_of(load_run(report.folder).objective) == metrics["thresholds"]
@@ -170,24 +169,6 @@ def test_a_text_is_inspected_with_all_that_it_is_given(
     head = measured["heads"]["layer 1"][2]
     assert {"loss_zeroed", "accuracy_zeroed", "entropy_share"} <= set(head)
     assert measured["sets"]["texts"] == 8
-
-
-def test_weights_and_smoothing_are_used(small_config: Maker) -> None:
-    # Half of the texts have each class, so balanced weights are near 1: a rarer class tells them apart.
-    rows, found = (
-        [row | {"label": row["label"] if n % 3 else ["food"]} for n, row in enumerate(comments())],
-        [],
-    )
-    for key, value in (
-        ("seed", 0),
-        ("optimizer.class_weights", "balanced"),
-        ("optimizer.label_smoothing", 0.3),
-    ):
-        config = changed(small_config(key, rows, max_steps=3), key, value)
-        config.inspection.enabled = False
-        found.append(load_run(train(config).folder).model.state_dict())
-    for other in found[1:]:
-        assert any(not torch.equal(tensor, other[name]) for name, tensor in found[0].items())
 
 
 def test_labels_that_a_run_was_not_trained_on_are_refused(

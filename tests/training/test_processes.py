@@ -20,7 +20,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError
 from headscope.run import load_run
 from headscope.training import distributed, module
-from headscope.training import train as train_module
+from headscope.training import trainer as train_module
 from headscope.training.callbacks import RunCheckpoint
 from headscope.training.distributed import joined
 from headscope.training.module import total_steps

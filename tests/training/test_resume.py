@@ -165,33 +165,21 @@ def test_batches_of_another_size_may_follow_an_epoch(small_config: Maker) -> Non
     assert facts["epochs"] == 2
     kept = load_run(report.folder).config
     assert (kept.trainer.max_epochs, kept.resume) == (2, None)
-    fresh = train(changed(replace(config, name="fresh"), "data.tokens_per_batch", 64))
-    assert facts["steps"] == report.facts_of_training["steps"] + fresh.facts_of_training["steps"]
+    data = TextDataModule(replace(config.data, tokens_per_batch=64), config.tokenizer, 0)
+    assert facts["steps"] == report.facts_of_training["steps"] + len(data.sampler("train"))
 
 
-def test_a_run_ends_by_its_patience_however_often_it_is_resumed(
-    small_config: Maker, interrupt_at: Callable[..., None], recwarn: pytest.WarningsRecorder
-) -> None:
-    settings = {"max_epochs": 9, "patience": 2}
-    unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
-    for config in (unbroken, broken):
-        config.inspection.enabled = False
-        config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
-    whole = train(unbroken).facts_of_training
-    assert whole["epochs"] == 3
-    # The last batch of the second epoch, which is validated first.
-    interrupt_at(whole["steps"] // 3 * 2)
-    with pytest.raises(KeyboardInterrupt):
-        train(broken)
-    again = replace(broken, resume=str(Path(broken.outputs_dir) / "broken"))
-    assert train(again).facts_of_training == whole
-    longer = changed(again, "trainer.max_epochs", 12)
-    with pytest.warns(
-        UserWarningMessage,
-        match=r"trainer\.patience=2: validation loss has not fallen for 2 validations",
-    ):
-        assert train(longer).facts_of_training == whole
-    assert train(changed(longer, "trainer.patience", 3)).facts_of_training["epochs"] == 4
+def test_a_run_ends_by_its_patience_however_often_it_is_resumed(small_config: Maker) -> None:
+    config = small_config(max_epochs=9, patience=1)
+    config.inspection.enabled = False
+    config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
+    whole = train(config).facts_of_training
+    assert whole["epochs"] == 2
+    again = replace(config, resume=str(Path(config.outputs_dir) / "run"))
+    words = r"trainer\.patience=1: validation loss has not fallen for 1 validations"
+    with pytest.warns(UserWarningMessage, match=words):
+        assert train(changed(again, "trainer.max_epochs", 12)).facts_of_training == whole
+    assert train(changed(again, "trainer.patience", 2)).facts_of_training["epochs"] == 3
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(plain: Trained, tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 import io
 import json
 import re
+import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
+import headscope
 from headscope.cli.inspect import measure
 from headscope.command_settings import InspectConfig
 from headscope.config import TokenizerConfig, TrainConfig
@@ -24,7 +27,9 @@ from headscope.run_folder import Setup
 from headscope.training.baseline import averages_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
-from headscope.training.train import build_trainer, train
+from headscope.training.train import train
+from headscope.training.trainer import build_trainer
+from headscope.validation import flatten
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -50,13 +55,17 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert 0 <= metrics["data"]["share_of_padding"] < 0.5
     assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
     run = load_run(folder)
-    assert run.config == report.config
+    assert run.config == changed(report.config, "data.cache_dir", None)
     data = TextDataModule(
         run.config.data, run.config.tokenizer, 0, run.tokenizer, run.evidence or False
     )
     logits, targets = split_logits(run.model, data.loader("test"), torch.device("cpu"))
     assert scores(logits, targets) == report.test  # the kept model is the one that was scored
     assert not list(folder.rglob("*.pkl"))
+    assert repr(run) == f"Run({str(folder)!r}, classes: bad, good)"
+    names = re.findall(r'"([^"]+)":', json.dumps({**metrics, "labels": 0}))
+    assert [name for name in names if not re.fullmatch(r"[a-z0-9_/]+", name)] == []
+    assert {*events_of(folder).Tags()["scalars"]} >= {"test/macro_f1", "best_validation/loss"}
 
 
 def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain: Trained) -> None:
@@ -90,28 +99,24 @@ def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained
     assert max(map(len, validations)) <= 80
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    return {}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "is_same"),
-    [
-        ("name", "again", True),
-        ("inspection.enabled", False, True),
-        ("seed", 1, False),
-        ("optimizer.class_weights", "balanced", False),
-    ],
-)
-def test_seed_and_optimizer_decide_the_weights_and_inspection_does_not(
-    small_config: Maker, short: dict[str, torch.Tensor], key: str, value: object, is_same: bool
+def test_the_seed_decides_the_weights_and_neither_name_nor_inspection_nor_a_control(
+    small_config: Maker,
 ) -> None:
-    rows = [row for number, row in enumerate(reviews()) if number % 4]  # one class is rarer
-    if not short:
-        short |= weights(train(small_config(rows=rows, max_steps=6)).folder)
-    found = weights(train(changed(small_config("other", rows, max_steps=6), key, value)).folder)
-    assert same(found, short) == is_same
+    first = weights(train(small_config(max_steps=4)).folder)
+    other = changed(small_config("other", max_steps=4), "inspection.enabled", False)
+    output = io.StringIO()
+    report = train(changed(other, "control", "uniform"), Console(file=output, width=200))
+    assert same(weights(report.folder), first)
+    seeded = train(changed(changed(other, "seed", 1), "name", "seeded"))
+    assert not same(weights(seeded.folder), first)
+    metrics = json.loads((report.folder / "metrics.json").read_text())
+    assert metrics["control"]["name"] == "averages in place of attention"
+    assert metrics["control"].keys() - {"name", "differences"} == metrics["test"].keys()
+    assert metrics["baseline"] is None
+    mean, low, high = metrics["control"]["differences"]["accuracy"]
+    assert low <= mean <= high
+    assert metrics["test"]["accuracy"] - metrics["control"]["accuracy"] == pytest.approx(mean)
+    assert "percentage points above averages in place of attention: accuracy" in output.getvalue()
 
 
 def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(
@@ -233,40 +238,15 @@ def test_every_phase_of_a_run_has_its_name(
     places = [shown.find(name) for name in phases]
     assert min(places) >= 0
     assert places == sorted(places)
-    # Without a terminal there are lines instead, and with trainer.progress=false neither.
+    # Without a terminal there are lines instead.
     monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.02)
-    for show in (True, False):
-        output = io.StringIO()
-        train(
-            small_config(name=f"progress {show}", max_steps=30, progress=show), Console(file=output)
-        )
-        lines = re.findall(r"^training, .*step \d+ of 30, \d+ s", output.getvalue(), re.MULTILINE)
-        assert bool(lines) == show
+    output = io.StringIO()
+    train(small_config(name="lines", max_steps=30), Console(file=output))
+    assert re.search(r"^training, .*step \d+ of 30, \d+ s", output.getvalue(), re.MULTILINE)
 
 
 def test_a_run_is_printed_by_its_folder_and_classes(plain: Trained) -> None:
     assert repr(load_run(plain.folder)) == f"Run({str(plain.folder)!r}, classes: bad, good)"
-
-
-def test_nobody_advises_more_epochs(plain: Trained) -> None:
-    assert "raise trainer.max_epochs" not in plain.screen
-
-
-def test_a_control_is_scored_beside_the_run_and_changes_nothing_of_it(small_config: Maker) -> None:
-    config = small_config(max_steps=4)
-    config.control = "uniform"
-    output = io.StringIO()
-    report = train(config, Console(file=output, width=200))
-    metrics = json.loads((report.folder / "metrics.json").read_text())
-    assert metrics["control"]["name"] == "averages in place of attention"
-    assert metrics["control"].keys() - {"name", "differences"} == metrics["test"].keys()
-    assert metrics["baseline"] is None
-    mean, low, high = metrics["control"]["differences"]["accuracy"]
-    assert low <= mean <= high
-    assert metrics["test"]["accuracy"] - metrics["control"]["accuracy"] == pytest.approx(mean)
-    assert "percentage points above averages in place of attention: accuracy" in output.getvalue()
-    alone = train(small_config("alone", max_steps=4))
-    assert same(weights(alone.folder), weights(report.folder))
 
 
 def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -> None:
@@ -290,3 +270,32 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
         assert not query.any()
         assert not key.any()
         assert value.any()
+
+
+def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
+    small_config: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(max_steps=1)
+    settings = {
+        **flatten({"data": asdict(config.data), "model": asdict(config.model)}),
+        "outputs_dir": config.outputs_dir,
+        "baseline": False,
+        "inspection.enabled": False,
+    }
+    monkeypatch.setattr(time, "strftime", lambda _: "now")
+    trainer = {"max_steps": 1, "accelerator": "cpu", "logger": "csv"}
+    runs = [headscope.train(settings, seed=seed, trainer=trainer) for seed in (0, 1)]
+    assert [run.folder.name for run in runs] == ["reviews_now", "reviews_now_2"]
+    assert runs[1].config.seed == 1
+    table = (runs[1].folder / "csv/metrics.csv").read_text()
+    assert {"validation/loss", "test/macro_f1"} <= set(table.splitlines()[0].split(","))
+    with pytest.raises(ConfigError, match=r"modle\.d_model: .* did you mean model\.d_model"):
+        headscope.train({"modle.d_model": 3})
+    with pytest.raises(ConfigError, match=r"trainer\.logger: .*pip install mlflow"):
+        headscope.train(trainer={"logger": "mlflow"})
+
+
+def test_a_class_name_with_a_line_end_is_trained_and_shown(small_config: Maker) -> None:
+    rows = [row | {"label": f"{row['label']}\nnamed"} for row in reviews()]
+    report = train(small_config(rows=rows, max_steps=1))
+    assert load_run(report.folder).labels == ["bad\nnamed", "good\nnamed"]
