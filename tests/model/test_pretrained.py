@@ -2,6 +2,7 @@
 
 import json
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,27 @@ def test_a_revision_of_a_folder_and_a_missing_library_raise_an_error(
         ConfigError, match=r"needs transformers, .*: pip install -e '\.\[pretrained"
     ):
         read_checkpoint(str(tmp_path))
+
+
+def test_of_a_hub_id_no_pickle_is_asked_for_and_its_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, "bert", TEXTS * 5)
+    asked: dict[str, Any] = {}
+
+    def download(path: str, **options: Any) -> str:
+        asked.update(options, path=path)
+        if path == "some/none":
+            raise OSError("Repository Not Found\nfor url: ...")
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert read_checkpoint("some/bert", "v1").folder == tmp_path
+    assert (asked["path"], asked["revision"]) == ("some/bert", "v1")
+    names = ["model.safetensors", "pytorch_model.bin", "code.py", "tokenizer.json"]
+    patterns = asked["allow_patterns"]
+    found = [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]
+    assert found == ["model.safetensors", "tokenizer.json"]
+    words = r"^model\.path=some/none: no such folder, .*from the Hub: Repository Not Found$"
+    with pytest.raises(ConfigError, match=words):
+        read_checkpoint("some/none")
