@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ import pytest
 from headscope.config import DataConfig
 from headscope.data.source import load_source
 from headscope.errors import RunError
-from headscope.files import read_json, replacing, write_atomic, write_text
+from headscope.files import (
+    cache_folder,
+    new_folder,
+    read_json,
+    replacing,
+    write_atomic,
+    write_text,
+)
 
 
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:
@@ -100,6 +108,21 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"not a regular file.*link\.csv"):
         write_atomic(tmp_path / "link.csv", lambda temporary: temporary.write_text("new"))
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_of_one_name_every_folder_is_another(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(new_folder, [tmp_path / "a" / "now"] * 9))
+    assert sorted(path.name for path in found) == ["now", *(f"now_{n}" for n in range(2, 10))]
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def gone(_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", gone)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert cache_folder(None).parent == tmp_path
 
 
 @pytest.mark.parametrize("kind", ["read-only", "a file"])

@@ -18,6 +18,7 @@ from headscope.data.batching import TextBatches
 from headscope.data.corpus import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
+from headscope.files import new_folder
 from headscope.heads.capture import readout_position
 from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
@@ -88,6 +89,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         )
     effects = recorded_step(run, KNOWN.__contains__)
     folder = run.folder / "inspect" / time.strftime("%Y-%m-%d_%H-%M-%S")
+    if run.is_writable:
+        folder = new_folder(folder)
     place = folder if run.is_writable else Path(f"{run.folder.name}_{folder.name}")
     path = Path(config.output or f"{place}.html")
     notes = {

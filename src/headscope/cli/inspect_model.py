@@ -15,6 +15,7 @@ from headscope.data.columns import texts_among
 from headscope.data.corpus import class_names, read_split
 from headscope.data.source import load_source, truncate_texts
 from headscope.errors import ConfigError, DataError, first_line, listed, warn
+from headscope.files import new_folder
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     TextOrPair,
@@ -67,7 +68,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     outputs = [classifier.output(probe) for probe in probes]
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    path = Path(config.output or f"{stem}.html")
+    path = Path(config.output or f"{new_folder(stem)}.html")
     head_view(outputs[0], study, {"model": config.model}).save(path)
     folder = path.with_suffix("")
     notes = {"dropout": "off", "model": config.model}

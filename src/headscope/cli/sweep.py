@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -37,7 +38,7 @@ from headscope.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.files import read_json, write_atomic, write_text
+from headscope.files import new_folder, read_json, write_atomic, write_text
 from headscope.signals import end, signals_taken
 from headscope.validation import check, to_yaml, validate
 
@@ -78,6 +79,9 @@ def run_sweep(line: compose.CommandLine) -> int:
         reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
         remedy = "the same command again continues what is not done"
         raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # which no job was started in
     from headscope.terminal import terminal  # heavy
     from headscope.training.console import show_sweep
 
@@ -108,9 +112,12 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     }
     if "hydra.sweep.dir" in given:
         return Path(str(given["hydra.sweep.dir"]))
-    name = str(given.get("name") or f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
-    validate(TrainConfig, {"name": name})
-    folder = Path(str(given.get("outputs_dir", "outputs")), name)
+    place = Path(str(given.get("outputs_dir", "outputs")))
+    name = given.get("name")
+    if name is None:
+        return new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+    validate(TrainConfig, {"name": str(name)})
+    folder = place / str(name)
     if is_run(folder):
         raise ConfigError(f"name: expected a name without a run, got {name!r}; {folder} is one")
     return folder

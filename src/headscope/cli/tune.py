@@ -20,6 +20,7 @@ from headscope.cli.sweep import check_same, write_best
 from headscope.command_settings import TuneConfig
 from headscope.config import LESS_IS_BETTER, TrainConfig, is_run
 from headscope.errors import ConfigError, UserError, first_line, message_of
+from headscope.files import new_folder
 from headscope.signals import Stopped
 from headscope.terminal import logged, show_line, terminal
 from headscope.training.train import train
@@ -50,7 +51,9 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         Stopped, KeyboardInterrupt: after a signal; the next worker resumes the trial.
     """
     console = terminal(console)
-    config.name = config.name or f"tune_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    if config.name is None:
+        name = f"tune_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        config.name = new_folder(Path(config.outputs_dir) / name).name
     folder = Path(config.outputs_dir) / config.name
     space = read_space(config)
     folder.mkdir(parents=True, exist_ok=True)
