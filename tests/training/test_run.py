@@ -282,7 +282,7 @@ def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
         "baseline": False,
         "inspection.enabled": False,
     }
-    monkeypatch.setattr(time, "strftime", lambda _: "now")
+    monkeypatch.setattr(time, "strftime", lambda *_: "now")
     trainer = {"max_steps": 1, "accelerator": "cpu", "logger": "csv"}
     runs = [headscope.train(settings, seed=seed, trainer=trainer) for seed in (0, 1)]
     assert [run.folder.name for run in runs] == ["reviews_now", "reviews_now_2"]
