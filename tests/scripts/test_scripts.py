@@ -35,58 +35,14 @@ def test_each_script_hands_over_to_its_command(script: Command, path: Path) -> N
     assert f"Usage: headscope {path.stem} " in script(path.stem, "--help").stdout
 
 
-def test_evaluate_gives_the_scores_that_training_gave(script: Command, trained: Path) -> None:
-    shown = script("evaluate", f"run={trained}", "accelerator=cpu").stdout
-    metrics = json.loads((trained / "metrics.json").read_text())["test"]
-    kept = json.loads((trained / "evaluations/licenses-test.json").read_text())
-    assert {name: kept[name] for name in metrics} == metrics
-    assert f"{metrics['accuracy']:.4f}" in shown
-    assert "trained on" not in shown
-    shown = script("evaluate", f"run={trained}", "split=train", "accelerator=cpu").stdout
-    assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
-
-
-def test_evaluate_with_keys_of_other_data_but_no_data_says_how_to_score_its_own(
+def test_evaluate_says_what_was_trained_on_and_how_to_score_its_own(
     script: Command, trained: Path
 ) -> None:
+    shown = script("evaluate", f"run={trained}", "split=train", "accelerator=cpu").stdout
+    assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
     done = script("evaluate", f"run={trained}", "data.limit=10", code=2)
     assert "data.path: expected a file, directory or Hub id, got ''" in done.stderr
     assert "or leave out every data.* key" in done.stderr
-
-
-def test_evaluate_on_other_data_with_the_same_labels(
-    script: Command, trained: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "other.csv"
-    other.write_text(
-        "notice,kind\nPermission is hereby granted,Permissive\nAll rights reserved,Commercial\n"
-    )
-    columns = ["data.text_column=notice", "data.label_column=kind"]
-    words = ["evaluate", f"run={trained}", f"data.path={other}", *columns]
-    assert "other, 2 texts" in script(*words).stdout
-    other.write_text("notice,kind\nPermission is hereby granted,Unheard of\n")
-    assert "unknown labels Unheard of" in script(*words, "data=files", code=2).stderr
-
-
-def test_predict_keeps_the_order_whatever_the_form(
-    script: Command, trained: Path, tmp_path: Path
-) -> None:
-    texts = [f"Permission number {number} is granted " * (1 + number % 7) for number in range(60)]
-    given = tmp_path / "in.csv"
-    wanted = tmp_path / "out.csv"
-    with given.open("w", newline="") as file:
-        csv.writer(file).writerows([("id", "text"), *enumerate(texts)])
-    script("predict", f"run={trained}", f"input={given}", f"output={wanted}")
-    with wanted.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == texts
-    labels = json.loads((trained / "labels.json").read_text())
-    for row in rows:
-        shares = {label: float(row[f"probability_{label}"]) for label in labels}
-        assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
-        assert row["prediction"] == max(shares, key=shares.__getitem__)
-    lines = script("predict", f"run={trained}", stdin="\n".join(texts)).stdout.splitlines()
-    assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
 
 
 def test_inspect_writes_a_page_and_a_record_of_any_text(

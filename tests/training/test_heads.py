@@ -121,9 +121,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
         logits = parts["words"].sum(axis=0) + parts["biases"].sum(axis=0)
         odds = np.log(shares.max() / shares.min())
         assert logits[0] - logits[1] == pytest.approx(odds, rel=1e-5, abs=1e-5)
-    put = json.loads((plain.folder / "metrics.json").read_text())["training"][
-        "contributions"
-    ]
+    put = json.loads((plain.folder / "metrics.json").read_text())["training"]["contributions"]
     assert put["texts"] == 24
     run, config = load_run(plain.folder), plain.report.config
     data = TextDataModule(config.data, config.tokenizer, 0, run.tokenizer, run.evidence or False)
