@@ -96,6 +96,9 @@ class Server:
             "proof.verify",
         )
         self.context.set_forkserver_preload([f"headscope.{name}" for name in names])  # fmt: skip
+        first = self.context.Process(target=os.getpid)  # the server imports before it forks
+        first.start()
+        first.join()
 
     def run(self, case: Case) -> Outcome:
         """Run a case to its end, or to its limit."""
