@@ -59,13 +59,13 @@ FIXED = (
     "data.",
     "tokenizer.",
     "model.",
+    "trainer.accumulate",
 )
 FREE = (
     "data.path",  # the digests of the texts tell whether they are the same
     "data.validation_path",
     "data.test_path",
     "data.drop_rows",
-    "data.tokens_per_batch",
     "data.cache_dir",
     "model.dropout",
     "model.attention_dropout",

@@ -76,22 +76,20 @@ def test_with_few_batches_training_is_refused_and_each_process_validates_all(
     assert list(data.sampler("validation")) == alone
 
 
-def test_within_an_epoch_another_number_of_processes_is_refused() -> None:
-    progress = {"epoch_loop.batch_progress": {"is_last_batch": False}}
-    checkpoint = {"best": None, "random_state": torch.zeros(2, 8), "loops": {"fit_loop": progress}}
+def test_another_number_of_processes_is_refused() -> None:
+    checkpoint = {"best": None, "random_state": torch.zeros(2, 8)}
     trainer = Trainer(accelerator="cpu", logger=False)
-    with pytest.raises(ConfigError, match=r"expected 2 processes in all within an epoch .* got 1"):
+    with pytest.raises(ConfigError, match=r"expected 2 processes in all, .* got 1"):
         RunCheckpoint.on_load_checkpoint(
             RunCheckpoint.__new__(RunCheckpoint), trainer, LightningModule(), checkpoint
         )
 
 
-def test_steps_are_counted_anew_behind_the_epochs_that_are_done(small_config: Maker) -> None:
+def test_steps_are_those_of_all_epochs_or_max_steps(small_config: Maker) -> None:
     settings = small_config(max_epochs=5, accumulate=2).trainer
     assert total_steps(settings, 7) == 20
-    assert total_steps(settings, 13, epochs_done=3, steps_done=12) == 12 + 2 * 7
     settings.max_steps = 17
-    assert total_steps(settings, 13, epochs_done=3, steps_done=12) == 17
+    assert total_steps(settings, 7) == 17
 
 
 # Two processes on this machine.

@@ -256,7 +256,6 @@ class BatchLoader(DataLoader[Batch]):
         self.accumulate = accumulate
         self.weights = np.ones(len(batches.labels)) if weights is None else weights
         self.done = self.skip = 0
-        self.count = len(sampler)  # batches of every epoch
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
@@ -279,13 +278,12 @@ class BatchLoader(DataLoader[Batch]):
                     yield batches[rank], float(batches_of_step * of_round[rank] / total)
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch are done, and of how many, for the checkpoint."""
-        return {"done": self.done, "of": self.count}
+        """Return how many batches of the epoch are done, for the checkpoint."""
+        return {"done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Skip the batches that are done; none if the epoch was done or had other batches."""
-        is_same = state.get("of", self.count) == self.count
-        self.skip = state["done"] if is_same and state["done"] < self.count else 0
+        """Skip the batches that are done; none if the epoch was done."""
+        self.skip = state["done"] % len(self.batches)
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:

@@ -100,24 +100,14 @@ class RunCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Restore the best weights.
-
-        Count a finished epoch in the batches that it would have now, or Lightning continues it:
-        they may be of another size than they were, or of another number of processes.
-        """
+        """Restore the best weights; ConfigError for another number of processes."""
         self.best = checkpoint["best"]
-        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         num_processes = len(checkpoint["random_state"])
-        if not progress["is_last_batch"] and num_processes != trainer.world_size:
+        if num_processes != trainer.world_size:
             raise ConfigError(
-                f"torchrun --nproc-per-node: expected {num_processes} processes in all within an "
-                f"epoch of the resumed run, got {trainer.world_size}"
+                f"torchrun --nproc-per-node: expected {num_processes} processes in all, as the "
+                f"resumed run had, got {trainer.world_size}"
             )
-        if progress["is_last_batch"]:
-            num_batches = len(trainer.datamodule.sampler("train"))  # type: ignore[attr-defined]
-            more = num_batches - progress["current"]["ready"]
-            current = progress["current"].items()
-            progress["current"] = {name: count + more for name, count in current}
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]

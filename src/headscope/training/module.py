@@ -119,12 +119,8 @@ class ClassifierModule(LightningModule):
     def on_train_start(self) -> None:
         """Restore the random state of the checkpoint; each process has its own dropout."""
         rank = self.trainer.global_rank
-        states = self.random_state
-        if (
-            states is not None
-            and len(states := torch.atleast_2d(states)) == self.trainer.world_size
-        ):
-            torch.set_rng_state(states[rank].cpu().clone())  # a part of a larger tensor crashes it
+        if self.random_state is not None:  # a part of a larger tensor crashes torch: a clone
+            torch.set_rng_state(self.random_state[rank].cpu().clone())
         elif rank > 0:
             torch.manual_seed(torch.initial_seed() + (rank << 32))
 
@@ -196,7 +192,6 @@ def build_module(
     setup: Setup,
     data: TextDataModule,
     checkpoint: Checkpoint | None,
-    resumed: Resumed | None,
 ) -> ClassifierModule:
     """Return the module to train, with the weights of a pretrained checkpoint if there is one."""
     config = setup.config
@@ -218,10 +213,7 @@ def build_module(
         model.evidence.set_ratios(torch.from_numpy(ratios))
     if isinstance(model, PretrainedClassifier) and config.model.frozen_layers is not None:
         model.freeze(config.model.frozen_layers)
-    done = (0, 0)
-    if resumed is not None and resumed.is_epoch_end:
-        done = (resumed.epochs, resumed.steps)
-    steps = total_steps(config.trainer, len(data.sampler("train")), *done)
+    steps = total_steps(config.trainer, len(data.sampler("train")))
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
     return ClassifierModule(
@@ -229,15 +221,12 @@ def build_module(
     )
 
 
-def total_steps(
-    settings: TrainerConfig, num_batches: int, epochs_done: int = 0, steps_done: int = 0
-) -> int:
+def total_steps(settings: TrainerConfig, num_batches: int) -> int:
     """Return the optimizer steps of the run: ceil(batches / accumulate) per epoch, or max_steps.
 
-    `num_batches` are those of one process in an epoch; epochs that are done may have had others.
+    `num_batches` are those of one process in an epoch.
     """
-    per_epoch = -(-num_batches // settings.accumulate)
-    steps = steps_done + (settings.max_epochs - epochs_done) * per_epoch
+    steps = settings.max_epochs * -(-num_batches // settings.accumulate)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 

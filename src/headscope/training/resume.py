@@ -23,7 +23,6 @@ class Resumed(NamedTuple):
     setup: Setup
     epochs: int
     steps: int
-    is_epoch_end: bool
 
 
 def load_last(folder: Path, allow_code: bool = False) -> Resumed | None:
@@ -41,9 +40,9 @@ def load_last(folder: Path, allow_code: bool = False) -> Resumed | None:
         kept = content["setup"]
         setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, allow_code)
         progress = content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        is_end = bool(progress["is_last_batch"])
         # Lightning counts from 0, and saves an epoch's checkpoint at its very end.
-        last = Resumed(path, setup, content["epoch"] + is_end, content["global_step"], is_end)
+        epochs = content["epoch"] + bool(progress["is_last_batch"])
+        last = Resumed(path, setup, epochs, content["global_step"])
     if (folder / WEIGHTS).exists():
         model, *_ = load_model(folder, allow_code)
         if model.identity() != setup.identity():
@@ -60,13 +59,8 @@ def resumed_config(folder: Path) -> TrainConfig:
 def check_resumed(config: TrainConfig, last: Resumed) -> None:
     """Raise a ConfigError for settings that do not fit the weights of a run or its progress."""
     changes = []
-    before = last.setup.config
     now = fixed_settings(config)
-    then = fixed_settings(before)
-    if not last.is_epoch_end:  # which texts are left of the epoch would be unknown
-        now["data.tokens_per_batch"] = config.data.tokens_per_batch
-        then["data.tokens_per_batch"] = before.data.tokens_per_batch
-    for key, old in then.items():
+    for key, old in fixed_settings(last.setup.config).items():
         if now[key] != old:
             changes.append(
                 f"{key}: expected {old!r}, as resume={config.resume} was trained with, "

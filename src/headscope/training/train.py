@@ -114,7 +114,7 @@ def _train(
     facts = data.facts()
     show_facts(console, folder, facts)
     with phase("preparing the network"):
-        module = build_module(setup, data, checkpoint, resumed)
+        module = build_module(setup, data, checkpoint)
         if config.control is not None:
             averages_in_place_of_attention(module.model)  # raises where it cannot
         recorder = None
@@ -357,7 +357,7 @@ def _control(setup: Setup, data: TextDataModule, console: Console) -> Compared:
     name = "averages in place of attention"
     show_line(console, f"control=uniform: the same network, with {name}")
     pl.seed_everything(setup.config.seed, verbose=False)
-    module = build_module(setup, data, starting_point(setup.config), None)
+    module = build_module(setup, data, starting_point(setup.config))
     alone = replace(setup.config, trainer=replace(setup.config.trainer, logger="tensorboard"))
     with (
         averages_in_place_of_attention(module.model),
