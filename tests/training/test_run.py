@@ -124,6 +124,7 @@ def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(
 ) -> None:
     config = small_config(max_steps=3, accumulate=2)
     config.inspection.num_probes = 0
+    config.inspection.causes = 8
     report = train(config)
     assert report.facts_of_training["steps"] == 3
     events = events_of(report.folder)
@@ -226,6 +227,7 @@ def test_every_phase_of_a_run_has_its_name(
 ) -> None:
     config = small_config(max_steps=8)
     config.baseline = True
+    config.inspection.causes = 8
     output = io.StringIO()
     train(config, Console(file=output, width=200, force_terminal=True))
     phases = (
@@ -241,8 +243,10 @@ def test_every_phase_of_a_run_has_its_name(
     # Without a terminal there are lines instead.
     monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.02)
     output = io.StringIO()
-    train(small_config(name="lines", max_steps=30), Console(file=output))
-    assert re.search(r"^training, .*step \d+ of 30, \d+ s", output.getvalue(), re.MULTILINE)
+    config = small_config(name="lines", max_steps=15)
+    config.inspection.enabled = False
+    train(config, Console(file=output))
+    assert re.search(r"^training, .*step \d+ of 15, \d+ s", output.getvalue(), re.MULTILINE)
 
 
 def test_a_run_is_printed_by_its_folder_and_classes(plain: Trained) -> None:
@@ -297,5 +301,7 @@ def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
 
 def test_a_class_name_with_a_line_end_is_trained_and_shown(small_config: Maker) -> None:
     rows = [row | {"label": f"{row['label']}\nnamed"} for row in reviews()]
-    report = train(small_config(rows=rows, max_steps=1))
+    config = small_config(rows=rows, max_steps=1)
+    config.inspection.enabled = False
+    report = train(config)
     assert load_run(report.folder).labels == ["bad\nnamed", "good\nnamed"]
