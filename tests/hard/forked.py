@@ -28,7 +28,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "COLUMNS": "200",
 }
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+WRITE = os.O_WRONLY | os.O_CREAT
+WRITES = WRITE | os.O_RDWR  # any of these
 NEEDS_SPACE = {"open", "os.mkdir", "os.link", "os.symlink"}
 CHANGES = (NEEDS_SPACE - {"open"}) | {"os.rename", "os.remove", "os.rmdir", "os.truncate"}
 # A training of a second on reviews.csv; on one thread and in float32 it gives the same weights to the bit.
@@ -128,9 +129,9 @@ def _child(case: Case, out: Path, err: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reader, writer = os.pipe()
     if case.do != "close":
-        writer = os.open(out, WRITES)
+        writer = os.open(out, WRITE)
     for number, handle in enumerate(
-        (os.open(os.devnull, os.O_RDONLY), writer, os.open(err, WRITES))
+        (os.open(os.devnull, os.O_RDONLY), writer, os.open(err, WRITE))
     ):
         os.dup2(handle, number)  # fmt: skip
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
