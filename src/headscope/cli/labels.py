@@ -169,7 +169,7 @@ def quiet(config: TrainConfig, folder: Path) -> TrainConfig:
         baseline=False,
         control=None,
         inspection=replace(config.inspection, enabled=False),
-        trainer=replace(config.trainer, progress=False),
+        trainer=replace(config.trainer, progress=False, logger="tensorboard"),
     )
 
 
