@@ -55,9 +55,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     if run.config.data.multi_label:
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
     with Bar(console, "reading texts"):
-        splits = dict(own_corpus(run).splits)
-        if run.config.data.train_on_validation:  # they are in train
-            del splits["validation"]
+        splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
         roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
         places = source_rows(run, config.id_column)
