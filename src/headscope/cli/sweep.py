@@ -98,7 +98,7 @@ def _check_choices(line: compose.CommandLine) -> None:
     choices = {} if "--config-dir" in line.options else compose.groups(line.schema)
     for entry in line.overrides:
         value: Any = entry.value()
-        values = value.list if entry.is_choice_sweep() else [value]
+        values = getattr(value, "list", []) if entry.is_sweep_override() else [value]
         known = choices.get(entry.key_or_group, [])
         for name in [str(getattr(value, "text", value)) for value in values if known]:
             if name not in known:
