@@ -88,6 +88,13 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
+def remove_empty(folder: Path) -> None:
+    """Remove a folder and the one above it, as far as they are empty."""
+    with suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
 # Reading a run's files: the content, or one RunError.
 
 

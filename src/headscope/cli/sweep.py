@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +37,7 @@ from headscope.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.files import new_folder, read_json, write_atomic, write_text
+from headscope.files import new_folder, read_json, remove_empty, write_atomic, write_text
 from headscope.signals import end, signals_taken
 from headscope.validation import check, to_yaml, validate
 
@@ -80,8 +79,7 @@ def run_sweep(line: compose.CommandLine) -> int:
         remedy = "the same command again continues what is not done"
         raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
     finally:
-        with suppress(OSError):
-            folder.rmdir()  # which no job was started in
+        remove_empty(folder)
     from headscope.terminal import terminal  # heavy
     from headscope.training.console import show_sweep
 

@@ -51,11 +51,11 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         Stopped, KeyboardInterrupt: after a signal; the next worker resumes the trial.
     """
     console = terminal(console)
+    space = read_space(config)
     if config.name is None:
         name = f"tune_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
         config.name = new_folder(Path(config.outputs_dir) / name).name
     folder = Path(config.outputs_dir) / config.name
-    space = read_space(config)
     folder.mkdir(parents=True, exist_ok=True)
     show_line(console, f"search in {folder}; the same command is another worker, or resumes it")
     with warnings.catch_warnings():

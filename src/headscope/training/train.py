@@ -7,7 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.errors import ConfigError, RunError, warn
-from headscope.files import new_folder
+from headscope.files import new_folder, remove_empty
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
 from headscope.prediction import split_logits
@@ -91,8 +91,7 @@ def train(
             raise
         finally:
             lock.release()
-            with suppress(OSError):
-                folder.rmdir()  # which nothing was written to
+            remove_empty(folder)
 
 
 def _train(
