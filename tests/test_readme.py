@@ -46,7 +46,7 @@ def commands(page: str) -> list[list[str]]:
 def shortened(words: list[str]) -> list[str]:
     """Make a run one of seconds, and a sweep one of two jobs; other commands stay as they are."""
     if words[0] == "tune":
-        words = [*words[:-1], "trials=1"]
+        words = [*words[:-1], "trials=1", "space=space.yaml"]
     elif words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}
@@ -126,6 +126,7 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     ]
     (tmp_path / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "october.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
+    (tmp_path / "space.yaml").write_text("optimizer.learning_rate: [1.0e-3]\n")
     (tmp_path / "new.csv").write_text("review\nnice film\npoor film\n")
     for words in commands("README.md"):
         run(sys.executable, "-m", "headscope", *shortened(words))
