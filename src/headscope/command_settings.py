@@ -26,7 +26,7 @@ Dtype = Literal["float64", "float32", "bfloat16"]
 
 @dataclass(config=STRICT, kw_only=True)
 class TuneConfig(TrainConfig):
-    """A search: which settings vary, how often, and where it is stored."""
+    """Search for good settings: Optuna proposes, trains, and prunes what is hopeless."""
 
     space: str | None = Field(
         default=None, description="YAML file with the search space; null: configs/space.yaml"
@@ -130,7 +130,9 @@ class PredictConfig(Settings):
     """Label texts with a finished run, in order, whatever the file's size."""
 
     run: RunFolder = Field(description="run folder")
-    input: str = Field(default="-", description="lines, csv, tsv, jsonl or json; -: standard input")
+    input: str = Field(
+        default="-", description="lines, csv, tsv, jsonl, json or parquet; -: standard input"
+    )
     output: str = Field(
         default="-",
         description="a csv file, in which ' precedes what spreadsheets read as a formula, or "
@@ -174,8 +176,6 @@ class PredictConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if self.format == "auto" and Path(self.input).suffix.lower() == ".parquet":
-            yield "input", "csv, tsv, jsonl, json or lines", "convert it to one of them"
         source = Path(self.input)
         if self.input != "-" and not source.is_file():
             yield "input", "a file that exists, or - for standard input"

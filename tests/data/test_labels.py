@@ -84,21 +84,6 @@ def test_strings_are_split_at_the_separator_and_an_empty_one_has_no_label(
     assert found(load_corpus(config)) == wanted()
 
 
-def test_lines_as_fasttext_writes_them_may_have_any_number_of_labels(tmp_path: Path) -> None:
-    lines = [
-        " ".join([*(f"__label__{name}" for name in sorted(names)), text])
-        for text, names in wanted().items()
-    ]
-    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
-    config = DataConfig(path=str(tmp_path / "lines.txt"), cache_dir=str(tmp_path), multi_label=True)
-    assert found(load_corpus(config)) == wanted()
-    config.multi_label = False
-    assert rejected(config).endswith(
-        "lines.txt, line 1: expected one '__label__name' and a text, got '__label__x __label__z text aa'; "
-        "for any number of labels set data.multi_label=true"
-    )
-
-
 def test_a_file_whose_cells_hold_one_number_each_names_the_classes_of_another_whose_cells_hold_several(
     tmp_path: Path,
 ) -> None:

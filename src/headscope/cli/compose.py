@@ -21,7 +21,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.config import TrainConfig, is_run
-from headscope.data.rows import missing_columns
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.validation import (
     ELSEWHERE,
@@ -227,8 +226,6 @@ def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Overri
     is_of_run = run is not None and schema is TrainConfig
     config = _of_run(str(run), content, overrides) if is_of_run else validate(schema, content)
     check(config)
-    if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
-        raise ConfigError("\n".join(lines))
     return config
 
 
