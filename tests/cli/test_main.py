@@ -241,6 +241,13 @@ def test_the_composed_configuration_is_shown_and_taken_from_a_directory_of_yours
     assert "path: some/id" in capsys.readouterr().out
 
 
+def test_a_log_that_lacks_a_letter_does_not_end_a_command() -> None:
+    command = [sys.executable, "-m", "headscope", "train", "--help", "data.text_column=本文"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert r"data.text_column = '\u672c\u6587'" in ended.stdout
+
+
 def test_of_a_key_that_is_given_twice_in_a_sweep_the_last_one_holds(
     trained: list[TrainConfig],
 ) -> None:

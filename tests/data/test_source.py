@@ -118,9 +118,9 @@ QUOTED = 'a text with a " in it is written "so ""quoted"" it is"'
 REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "text,label\na,1\n\nb,2,3\n", f"{MORE}2; put quotes around a text with a ',' in it"),
     ("a.csv", "text;label\n1;1\na, b;2\n", f"{MORE}1; put quotes around a text with a ',' in it; its first line has semicolons and no comma: set \"data.separator=;\""),
-    ("a.csv", "text\tlabel\na\tx\n", ": no column 'text'; it has text\\tlabel (the first line of a table holds the names); name one with data.text_column=...; its first line has tabs and no comma: set \"data.separator=\\t\""),
-    ("a.csv", "good film,x\nbad film,y\n", ": no column 'text'; it has good film, x (the first line of a table holds the names)"),
-    ("a.csv", "text ,label\na,x\n", ": no column 'text'; it has 'text ', label "),
+    ("a.csv", "text\tlabel\na\tx\n", ": no column 'text' for data.text_column; it has text\\tlabel (a table's first line holds the names); its first line has tabs and no comma: set \"data.separator=\\t\""),
+    ("a.csv", "good film,x\nbad film,y\n", ": no column 'text' for data.text_column; it has good film, x (a table's first line holds the names)"),
+    ("a.csv", "text ,label\na,x\n", ": no column 'text' for data.text_column; it has 'text ', label "),
     ("a.csv", 'text,label\n"one\ntwo",1\n"three,2\n', f", row 1: unexpected end of data; {QUOTED}"),
     ("a.csv", 'text,label\n"three,2\n"four",5\n', f", row 0: ',' expected after '\"'; {QUOTED}"),
     ("a.csv", "text,label,text\none,1,two\n", ", row 0: two columns have the same name"),
@@ -130,7 +130,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.json", "[]", ": has no rows"),
     ("a.json", '[{"text": "one",\n"label": ', ", row 0: Expecting value: line 2 column 10"),
     ("a.json", '{"text": ["a"], "label": ["x", "y"]}', ", row 0: zip() argument 2 is longer"),
-    ("a.json", '{"data": [{"text": "a"}]}', ": no column 'text'; it has data"),
+    ("a.json", '{"data": [{"text": "a"}]}', ": no column 'text' for data.text_column; it has data"),
     ("a.json", '[["a"]]', ', row 0: expected an object such as {"text": "..."}, got ["a"]'),
     ("a.jsonl", '{"text": "one"}\n{"text"', ", row 1: Expecting ':' delimiter"),
     ("a.jsonl", '{\n"text": "one"}', ", row 0: Expecting property name"),
@@ -167,7 +167,7 @@ def test_lines_are_texts_to_predict_and_nothing_to_train_on(tmp_path: Path) -> N
         path = tmp_path / name
     with pytest.raises(DataError, match=r"a\.log: expected a name that ends in"):
         next(read_rows(str(tmp_path / "a.log")))
-    with pytest.raises(DataError, match="no column 'label'; it has text"):
+    with pytest.raises(DataError, match=r"no column 'label' for data\.label_column; it has text"):
         load(path.rename(tmp_path / "a.txt"))
 
 

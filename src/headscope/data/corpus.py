@@ -28,7 +28,7 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.labels import class_names, is_gap, labels_of, numbers_of
+from headscope.data.columns import class_names, is_gap, labels_of, numbers_of
 from headscope.data.review import read_review, reviewed, row_keys
 from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
@@ -58,6 +58,12 @@ class Corpus:
     labels: list[str]
     facts: dict[str, Any] = field(default_factory=dict)
     groups: np.ndarray | None = None
+
+    def keep(self, role: str, rows: np.ndarray) -> None:
+        """Leave some rows of a split, by their numbers, and their groups of near-duplicates."""
+        self.splits[role] = self.splits[role].select(rows)
+        if role == "train" and self.groups is not None:
+            self.groups = in_order(self.groups[rows])
 
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
@@ -173,11 +179,9 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
 
 def limit_splits(corpus: Corpus, config: DataConfig) -> None:
     """Take at most data.limit texts of each split."""
-    for role, split in corpus.splits.items():
+    for role, split in [*corpus.splits.items()]:
         rows = limited_rows(numbers(split, "label"), config.limit, config.split_seed)
-        corpus.splits[role] = split.select(rows)
-        if role == "train" and corpus.groups is not None:
-            corpus.groups = in_order(corpus.groups[rows])
+        corpus.keep(role, rows)
     if not config.multi_label:  # there a sample may well lack a label that few texts have
         check_classes(corpus, config, hint=f"; data.limit={config.limit} left no more: raise it")
 

@@ -234,8 +234,8 @@ def no_column(column: str, key: str, names: Sequence[str], keys: str = "data.") 
     """Return the message for a column that a file does not have."""
     quoted = [name if name == name.strip() else repr(name) for name in names]
     return (
-        f"no column {column!r}; it has {listed(quoted)} (the first line of a table holds the "
-        f"names); name one with {keys}{key}=...{separator_hint(names, keys)}"
+        f"no column {column!r} for {keys}{key}; it has {listed(quoted)} (a table's first line "
+        f"holds the names){separator_hint(names, keys)}"
     )
 
 
