@@ -20,15 +20,18 @@ from headscope.config import DataConfig
 from headscope.data.columns import (
     TEXT_COLUMNS,
     class_counts,
+    class_names,
     column_digests,
     digests,
+    is_gap,
+    labels_of,
     numbers,
+    numbers_of,
     text_columns,
     texts_among,
     tuples,
     values,
 )
-from headscope.data.columns import class_names, is_gap, labels_of, numbers_of
 from headscope.data.review import read_review, reviewed, row_keys
 from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
