@@ -149,7 +149,7 @@ def _names_in(cell: Any, names: list[str], separator: str | None) -> Names:
     return [label_name(label, names) for label in labels]
 
 
-def label_name(label: Any, names: list[str]) -> str:
+def label_name(label: Any, names: Sequence[str] = ()) -> str:
     """Return the name of a label: 3.0, as pandas writes 3 beside a gap, is called 3."""
     if isinstance(label, str):
         return label.strip()
