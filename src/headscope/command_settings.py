@@ -26,7 +26,7 @@ Dtype = Literal["float64", "float32", "bfloat16"]
 
 @dataclass(config=STRICT, kw_only=True)
 class TuneConfig(TrainConfig):
-    """Search for good settings: Optuna proposes, trains, and prunes what is hopeless."""
+    """A search: which settings vary, how often, and where it is stored."""
 
     space: str | None = Field(
         default=None, description="YAML file with the search space; null: configs/space.yaml"

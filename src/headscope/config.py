@@ -362,7 +362,7 @@ class SweepConfig(Settings):
 
 @dataclass(config=STRICT)
 class TrainConfig(Settings):
-    """Train a Transformer text classifier and record what every attention head does."""
+    """Everything that decides a run; saved with it."""
 
     name: str | None = Field(
         default=None, description="run folder below outputs_dir; null: by the data and the time"

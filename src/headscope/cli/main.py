@@ -41,28 +41,64 @@ from headscope.validation import flatten, keys, literal, takes
 
 
 class Command(NamedTuple):
-    """A command: the function that it calls, by its import path, and its settings."""
+    """A command: the function that it calls, by its import path, its settings and its purpose."""
 
     function: str
     schema: type
-
-    @property
-    def purpose(self) -> str:
-        """Return the first line of what its settings say of it."""
-        return str(self.schema.__doc__).partition("\n")[0]
+    purpose: str
 
 
 COMMANDS = {
-    "train": Command("headscope.training.train:train", TrainConfig),
-    "tune": Command("headscope.cli.tune:tune", TuneConfig),
-    "evaluate": Command("headscope.cli.evaluate:evaluate", EvaluateConfig),
-    "predict": Command("headscope.cli.predict:predict", PredictConfig),
-    "labels": Command("headscope.cli.labels:labels", LabelsConfig),
-    "inspect": Command("headscope.cli.inspect:inspect", InspectConfig),
-    "page": Command("headscope.cli.page:page", PageConfig),
-    "verify": Command("headscope.proof.verify:verify", VerifyConfig),
-    "trace": Command("headscope.proof.trace:trace_attention", TraceConfig),
-    "export": Command("headscope.cli.export:export", ExportConfig),
+    "train": Command(
+        "headscope.training.train:train",
+        TrainConfig,
+        "Train a Transformer text classifier and record what every attention head does.",
+    ),
+    "tune": Command(
+        "headscope.cli.tune:tune",
+        TuneConfig,
+        "Search for good settings: Optuna proposes, trains, and prunes what is hopeless.",
+    ),
+    "evaluate": Command(
+        "headscope.cli.evaluate:evaluate",
+        EvaluateConfig,
+        "Score a finished run on its test split, or on other data with the same labels.",
+    ),
+    "predict": Command(
+        "headscope.cli.predict:predict",
+        PredictConfig,
+        "Label texts with a finished run, in order, whatever the file's size.",
+    ),
+    "labels": Command(
+        "headscope.cli.labels:labels",
+        LabelsConfig,
+        "Find training texts whose label is probably wrong.",
+    ),
+    "inspect": Command(
+        "headscope.cli.inspect:inspect",
+        InspectConfig,
+        "Show what every attention head does with one text, or over a sample of texts.",
+    ),
+    "page": Command(
+        "headscope.cli.page:page",
+        PageConfig,
+        "Write a page on which you type a text and see every head decide, without a server.",
+    ),
+    "verify": Command(
+        "headscope.proof.verify:verify",
+        VerifyConfig,
+        "Check the attention against torch and independent implementations.",
+    ),
+    "trace": Command(
+        "headscope.proof.trace:trace_attention",
+        TraceConfig,
+        "Print multi-head attention step by step: shapes, values, cost and time.",
+    ),
+    "export": Command(
+        "headscope.cli.export:export",
+        ExportConfig,
+        "Write a run as ONNX, with a front end that needs no torch.",
+    ),
 }
 
 
@@ -76,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if name in ("--help", "-h"):
             print("Usage: headscope <command> [key=value ...]\n")
-            for command, entry in COMMANDS.items():
-                print(f"  {command:10}{entry.purpose}")
+            for command, (*_, purpose) in COMMANDS.items():
+                print(f"  {command:10}{purpose}")
             print("\nheadscope <command> --help lists its keys; headscope --version.")
         elif "--version" in (name, *words):
             print(f"headscope {__version__}")
@@ -99,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(name: str, words: Sequence[str]) -> int:
     """Do what the words after a command say, and return the exit code."""
-    function, schema = COMMANDS[name]
+    function, schema, _ = COMMANDS[name]
     line = parse(words, schema)
     if "TORCHELASTIC_RUN_ID" in os.environ and (name != "train" or "--multirun" in line.options):
         raise ConfigError("torchrun: expected one run of train, no sweep and no other command")
