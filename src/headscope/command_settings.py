@@ -3,11 +3,10 @@
 import math
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
@@ -17,8 +16,8 @@ from headscope.validation import (
     STRICT,
     Conflicts,
     Settings,
+    fault,
     format_conflicts,
-    message,
     override,
 )
 
@@ -46,18 +45,24 @@ class TuneConfig(TrainConfig):
             yield "resume", "null", "the same command again continues a search"
 
 
-def _output_fault(output: str, overwrite: bool) -> Iterator[str]:
-    path = Path(output)
-    if path.exists() and not path.is_file():
-        yield message("output", "the name of a file", output)
-    elif path.exists() and path.stat().st_size and not overwrite:
-        remedy = "overwrite=true replaces it"
-        yield message("output", "a file that does not exist", output, remedy)
-
-
-def _run_fault(run: str, key: str = "run") -> Iterator[str]:
+def _run_folder(run: str) -> str:
     if not Path(run).is_dir():
-        yield message(key, "a run folder", run, existing_runs(run))
+        raise fault("a run folder", existing_runs(run))
+    return run
+
+
+RunFolder = Annotated[str, AfterValidator(_run_folder)]
+
+
+def output_conflicts(output: str, overwrite: bool, *endings: str) -> Conflicts:
+    """Yield what is wrong with the name of a file that a command writes."""
+    path = Path(output)
+    if path.suffix not in endings:
+        yield "output", f"a name that ends in {' or '.join(endings)}"
+    elif path.exists() and not path.is_file():
+        yield "output", "the name of a file"
+    elif path.exists() and path.stat().st_size and not overwrite:
+        yield "output", "a file that does not exist", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT)
@@ -94,7 +99,7 @@ class OtherDataConfig(DataConfig):
 class EvaluateConfig(Settings):
     """Score a finished run on a split of its own data, or on other data with the same labels."""
 
-    run: str = Field(description="run folder")
+    run: RunFolder = Field(description="run folder")
     split: str | None = Field(
         default=None,
         description="train, validation or test of the run's own data, or a split of data",
@@ -114,21 +119,18 @@ class EvaluateConfig(Settings):
         if self.data is None and self.split not in (None, "train", "validation", "test"):
             yield "split", "train, validation or test for the run's own data"
 
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run folder, and data, that do not exist."""
-        yield from _run_fault(self.run)
-        if self.against is not None and not Path(self.against).is_file():
-            yield from _run_fault(self.against, "against")
-        if self.data is not None:
-            yield from self.data.absent()
+        if self.against is not None and not Path(self.against).exists():
+            yield "against", "a run folder or a file", existing_runs(self.against)
 
 
 @dataclass(config=STRICT)
 class PredictConfig(Settings):
     """Label texts with a finished run, in order, whatever the file's size."""
 
-    run: str = Field(description="run folder")
-    input: str = Field(default="-", description="lines, csv, tsv, jsonl or json; -: standard input")
+    run: RunFolder = Field(description="run folder")
+    input: str = Field(
+        default="-", description="lines, csv, tsv, jsonl, json or parquet; -: standard input"
+    )
     output: str = Field(
         default="-",
         description="a csv file, in which ' precedes what spreadsheets read as a formula, or "
@@ -172,46 +174,37 @@ class PredictConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if self.format == "auto" and Path(self.input).suffix.lower() == ".parquet":
-            yield "input", "csv, tsv, jsonl, json or lines", "convert it to one of them"
-        if self.output != "-" and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield "output", "a name that ends in .csv or .jsonl, or - for standard output"
+        source = Path(self.input)
+        if self.input != "-" and not source.is_file():
+            yield "input", "a file that exists, or - for standard input"
+        if self.output != "-":
+            yield from output_conflicts(self.output, self.overwrite, ".csv", ".jsonl")
+            if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
+                yield "output", "another file than the input"
         if self.min_confidence is not None and self.target_accuracy is not None:
             yield "target_accuracy", "null with min_confidence", "give one of the two"
         yield from format_conflicts(self.encoding, self.separator, "")
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for an input that does not exist, and an output that does."""
-        yield from _run_fault(self.run)
-        is_file = Path(self.input).is_file()
-        if self.input != "-" and not is_file:
-            yield message("input", "a file that exists, or - for standard input", self.input)
-        if self.output != "-":
-            yield from _output_fault(self.output, self.overwrite)
-            if is_file and Path(self.output).exists() and Path(self.input).samefile(self.output):
-                yield message("output", "another file than the input", self.output)
 
 
 @dataclass(config=STRICT)
 class ExportConfig(Settings):
     """Write a finished run as ONNX, with a front end that needs no torch."""
 
-    run: str = Field(description="run folder")
+    run: RunFolder = Field(description="run folder")
     output: str = Field(description="folder to be written; must not exist, or be empty")
 
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run folder that does not exist, and an output that does."""
-        yield from _run_fault(self.run)
+    def conflicts(self) -> Conflicts:
+        """Yield a folder that is not empty, or a file."""
         path = Path(self.output)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            yield message("output", "a folder that does not exist or is empty", self.output)
+            yield "output", "a folder that does not exist or is empty"
 
 
 @dataclass(config=STRICT)
 class LabelsConfig(Settings):
     """Find texts of all splits whose label is probably wrong."""
 
-    run: str = Field(description="run folder")
+    run: RunFolder = Field(description="run folder")
     output: str | None = Field(
         default=None,
         description="csv or jsonl file; null: labels.csv in the run folder",
@@ -231,21 +224,15 @@ class LabelsConfig(Settings):
         return Path(self.output or Path(folder) / "labels.csv")
 
     def conflicts(self) -> Conflicts:
-        """Yield a name that is no table's."""
-        if self.output is not None and Path(self.output).suffix not in (".csv", ".jsonl"):
-            yield "output", "a name that ends in .csv or .jsonl"
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run folder that does not exist, and an output that does."""
-        yield from _run_fault(self.run)
-        yield from _output_fault(str(self.table), self.overwrite)
+        """Yield a name that is no table's, or taken."""
+        yield from output_conflicts(str(self.table), self.overwrite, ".csv", ".jsonl")
 
 
 @dataclass(config=STRICT)
 class InspectConfig(Settings):
     """Show what every head does with one text, or over a sample of labelled texts."""
 
-    run: str | None = Field(default=None, description="run folder")
+    run: RunFolder | None = Field(default=None, description="run folder")
     model: str | None = Field(
         default=None,
         description="instead of a run: a sequence classifier of transformers, a directory or Hub "
@@ -304,24 +291,15 @@ class InspectConfig(Settings):
                 yield key, "a text that is not empty"
         if self.classes is not None and len({*self.classes}) < len(self.classes):
             yield "classes", "a name of its own for each class"
-        if self.output is not None and Path(self.output).suffix != ".html":
-            yield "output", "a name that ends in .html"
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run or data that do not exist, and an output that does."""
-        if self.run is not None:
-            yield from _run_fault(self.run)
-        if self.data is not None:
-            yield from self.data.absent()
         if self.output is not None:
-            yield from _output_fault(self.output, self.overwrite)
+            yield from output_conflicts(self.output, self.overwrite, ".html")
 
 
 @dataclass(config=STRICT)
 class PageConfig(Settings):
     """Write a page on which you type a text and see every head decide, without a server."""
 
-    run: str = Field(description="run folder")
+    run: RunFolder = Field(description="run folder")
     output: str = Field(default="page.html", description="HTML file")
     overwrite: bool = Field(default=False, description="replace the output if it exists")
     text: str | None = Field(
@@ -346,15 +324,9 @@ class PageConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
-        if Path(self.output).suffix != ".html":
-            yield "output", "a name that ends in .html"
+        yield from output_conflicts(self.output, self.overwrite, ".html")
         if self.text_pair is not None and self.text is None:
             yield "text", "a text beside text_pair"
-
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a run that does not exist, and an output that does."""
-        yield from _run_fault(self.run)
-        yield from _output_fault(self.output, self.overwrite)
 
 
 @dataclass(config=STRICT)

@@ -8,8 +8,6 @@ imports torch, so that `--help` and mistakes are answered at once.
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -26,12 +24,9 @@ from headscope.validation import (
     STRICT,
     Conflicts,
     Settings,
-    flatten,
     format_conflicts,
     literal,
     message,
-    override,
-    unescaped,
     validate,
 )
 
@@ -416,8 +411,7 @@ class TrainConfig(Settings):
 
     def absent(self) -> Iterator[str]:
         """Yield a message for each file, checkpoint or package that is not on this machine."""
-        yield from self.data.absent()
-        yield from self.trainer.absent()
+        yield from super().absent()
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         path = self.model.path  # a resumed run has weights of its own
@@ -442,8 +436,7 @@ def is_run(folder: Path) -> bool:
 def read_config(path: Path) -> TrainConfig:
     """Return the settings in a run's config.yaml, checked, or raise a RunError.
 
-    Files that they name may be gone. An interpolation is not resolved: it could read the
-    environment of this machine.
+    Files that they name may be gone. Nothing in it is resolved or run.
     """
     folder = path.parent
     if not folder.is_dir() or not path.exists():
@@ -455,22 +448,13 @@ def read_config(path: Path) -> TrainConfig:
             raise ValueError("expected keys with their values")
         if "inspection" not in content:  # the last group
             raise ValueError("is truncated: it has no inspection")
-    with fitting(path):
-        plain = unescaped(flatten(asdict(validate(TrainConfig, content))))
-        return override(TrainConfig(), plain)
+    return config_of(content, path)
 
 
 def config_of(content: Any, path: Path) -> TrainConfig:
     """Return the settings that a run's file `path` holds as a dictionary, or raise a RunError."""
-    with fitting(path):
-        return validate(TrainConfig, content)
-
-
-@contextmanager
-def fitting(path: Path) -> Iterator[None]:
-    """Make one RunError of what is wrong with the settings in a run's file."""
     try:
-        yield
+        return validate(TrainConfig, content)
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(

@@ -87,14 +87,6 @@ def existing_runs(run: str) -> str:
     return f"runs here: {listed(runs)}" if runs else "headscope train makes one"
 
 
-def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:
-    """Return what to do about a csv file whose header has semicolons or tabs and no comma."""
-    for name, mark, written in (("semicolons", ";", "';'"), ("tabs", "\t", "'\\t'")):
-        if len(columns) == 1 and mark in columns[0]:
-            return f'; its first line has {name} and no comma: set "{keys}separator={written}"'
-    return ""
-
-
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, at most 300 characters."""
     return str(error).strip().partition("\n")[0][:300]

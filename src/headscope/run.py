@@ -21,7 +21,7 @@ from headscope.abstaining import unknown_share
 from headscope.config import TrainConfig
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.rows import as_list
+from headscope.data.rows import as_list, as_text
 from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
@@ -130,7 +130,8 @@ class Run:
     ) -> list[Prediction]:
         """Return the prediction for each text, as `headscope predict` writes it.
 
-        A run on pairs takes pairs (text, text_pair). A batch has at most `tokens_per_batch`
+        A run on pairs takes pairs (text, text_pair). A missing text (None, NaN) is read as an
+        empty one. A batch has at most `tokens_per_batch`
         positions, padding included; by default 2048 on a CPU, else 65536.
 
         Raises:
@@ -242,16 +243,18 @@ class Run:
         return view
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
-        texts = as_list(texts, "texts")
         count = 2 if self.config.data.text_pair_column else 1
-        parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
-        for number, part in enumerate(parts):
-            if len(part) != count or not all(isinstance(text, str) for text in part):
+        parts = []
+        for number, text in enumerate(as_list(texts, "texts")):
+            given = text if isinstance(text, tuple | list) else (text,)
+            part = tuple(found for one in given if (found := as_text(one)) is not None)
+            if not len(part) == len(given) == count:
                 expected = "a pair (text, text_pair)" if count == 2 else "a text"
                 raise ValueError(
                     f"texts[{number}]: expected {expected}, as {self.folder} was trained on, "
-                    f"got {texts[number]!r}"
+                    f"got {text!r}"
                 )
+            parts.append(part)
         return parts
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
+import yaml
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 from safetensors import safe_open
@@ -42,7 +43,7 @@ from headscope.files import check_is_file, content_key, reading, write_atomic, w
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import Encoder, PretrainedClassifier, build_pretrained
-from headscope.validation import flatten, to_yaml
+from headscope.validation import flatten
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
@@ -268,7 +269,8 @@ def with_absolute_paths(config: TrainConfig) -> TrainConfig:
 
 def save_config(folder: Path, config: TrainConfig) -> None:
     """Write config.yaml."""
-    write_text(folder / CONFIG, to_yaml(asdict(kept_settings(config))))
+    content = asdict(kept_settings(config))
+    write_text(folder / CONFIG, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
 
 
 def save_copies(folder: Path, setup: Setup) -> None:

@@ -5,13 +5,12 @@ that pydantic makes of a class, here and in `--help`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from reprlib import repr as short_repr
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -19,9 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from headscope.errors import ConfigError, did_you_mean, shown
 
 # Validators are built when a class is first used, so that `--help` of one command is quick.
-STRICT = ConfigDict(
-    extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False, defer_build=True
-)
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
@@ -49,7 +46,9 @@ class Settings:
 
     def absent(self) -> Iterator[str]:
         """Yield a message for each file or package that is not on this machine; for `check`."""
-        yield from ()
+        for group in vars(self).values():
+            if isinstance(group, Settings):
+                yield from group.absent()
 
     def _bad_texts(self) -> Conflicts:
         for key, value in vars(self).items():
@@ -62,13 +61,17 @@ class Settings:
     def _no_conflicts(self) -> "Settings":
         faults: list[InitErrorDetails] = []
         for key, expected, *remedy in [*self._bad_texts(), *self.conflicts()]:
-            fault = PydanticCustomError(
-                "conflict", "expected {expected}", {"expected": expected, "remedy": remedy}
-            )
-            faults.append({"type": fault, "loc": (key,), "input": getattr(self, key)})
+            error = fault(expected, *remedy)
+            faults.append({"type": error, "loc": (key,), "input": getattr(self, key)})
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
         return self
+
+
+def fault(expected: str, *remedy: str) -> PydanticCustomError:
+    """Return what a validator raises for a value, which becomes a `message`."""
+    words = {"expected": expected, "remedy": remedy}
+    return PydanticCustomError("conflict", "expected {expected}", words)
 
 
 def validate(schema: type[T], content: Mapping[str, Any]) -> T:
@@ -77,6 +80,8 @@ def validate(schema: type[T], content: Mapping[str, Any]) -> T:
         return TypeAdapter(schema).validate_python(content)
     except ValidationError as error:
         raise ConfigError("\n".join(validation_errors(error, schema))) from None
+    except OSError as error:  # such as for a name that no file system can hold
+        raise ConfigError(str(error)) from error
 
 
 def check(config: Any) -> None:
@@ -107,17 +112,19 @@ def literal(value: Any) -> str:
 def validation_errors(error: ValidationError, schema: Any) -> Iterator[str]:
     """Yield `key: expected Y, got X` for everything that pydantic rejects."""
     known = keys(schema)
-    for fault in error.errors(include_url=False):
-        key = ".".join(part for part in fault["loc"] if isinstance(part, str))
-        context = fault.get("ctx", {})
-        if fault["type"] == "conflict":
-            yield message(key, context["expected"], fault["input"], *context["remedy"])
+    for wrong in error.errors(include_url=False):
+        key = ".".join(part for part in wrong["loc"] if isinstance(part, str))
+        context = wrong.get("ctx", {})
+        if wrong["type"] == "conflict":
+            yield message(key, context["expected"], wrong["input"], *context["remedy"])
         elif key not in known:
             yield unknown_key(key, schema)
-        elif fault["type"] == "missing":
+        elif wrong["type"] == "missing":
             yield f"{key}: missing ({known[key]['description']}); give it as {key}=..."
         else:
-            value = message(key, takes(known[key]), fault["input"])
+            is_number = is_text(known[key]) and isinstance(wrong["input"], int | float)
+            remedy = ["write it in quotes"] if is_number else []
+            value = message(key, takes(known[key]), wrong["input"], *remedy)
             yield f"{value} ({known[key]['description']})"
 
 
@@ -132,6 +139,13 @@ def keys(schema: Any) -> dict[str, dict[str, Any]]:
             members = document["$defs"][group[1]]["properties"]
             entries |= {f"{name}.{key}": member for key, member in members.items()}
     return entries
+
+
+def is_text(entry: Mapping[str, Any]) -> bool:
+    """Tell by its JSON schema whether the values of a key are any text, or null."""
+    options = entry.get("anyOf", [entry])
+    kinds = {option.get("type") for option in options}
+    return "string" in kinds <= {"string", "null"} and not any("enum" in one for one in options)
 
 
 def takes(entry: Mapping[str, Any]) -> str:
@@ -209,44 +223,6 @@ def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def to_yaml(content: Mapping[str, Any]) -> str:
-    """Return settings as YAML for OmegaConf, in which "${" is escaped."""
-
-    def escaped(text: str) -> str:
-        return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-
-    return yaml.safe_dump(with_texts(content, escaped), allow_unicode=True, sort_keys=False)
-
-
-def unescaped(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings of `to_yaml` as they were; a ConfigError for an interpolation."""
-
-    def plain(text: str) -> str:
-        if INTERPOLATION.search(text):
-            raise ValueError("an interpolation")
-        return re.sub(r"(\\*)\\\$\{", lambda found: found[1][::2] + "${", text)
-
-    settings = {}
-    for key, value in flat.items():
-        try:
-            settings[key] = with_texts(value, plain)
-        except ValueError:
-            expected = "no interpolation, which is not resolved"
-            raise ConfigError(message(key, expected, value)) from None
-    return settings
-
-
-def with_texts(content: Any, change: Callable[[str], str]) -> Any:
-    """Return settings with each text in them changed, also within lists and groups."""
-    if isinstance(content, str):
-        return change(content)
-    if isinstance(content, Mapping):
-        return {key: with_texts(value, change) for key, value in content.items()}
-    if isinstance(content, list):
-        return [with_texts(value, change) for value in content]
-    return content
-
-
 def is_encoding(name: str) -> bool:
     """Tell whether Python knows a text encoding by this name."""
     try:
@@ -260,5 +236,5 @@ def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Confl
     if not is_encoding(encoding):
         yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
-        example = f"\"{prefix}separator=';'\" or, for a tab, \"{prefix}separator='\\t'\""
+        example = rf'"{prefix}separator=;" or, for a tab, "{prefix}separator=\t"'
         yield "separator", "one character", f"give {example}"

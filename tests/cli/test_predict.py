@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.cli import predict as module
-from headscope.cli.predict import Windows, labelled, predict
+from headscope.cli.predict import labelled, predict
 from headscope.command_settings import PredictConfig
 from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
@@ -27,7 +26,7 @@ from headscope.errors import ConfigError, DataError, RunError
 from headscope.prediction import by_length
 from headscope.run import load_run
 from headscope.run_folder import Chosen, Setup, load_model, save_model
-from headscope.validation import check
+from headscope.validation import validate
 
 LABELS = ["good", "bad", "so so"]
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"
@@ -162,28 +161,22 @@ def test_at_a_terminal_it_is_said_what_is_waited_for(
         assert capsys.readouterr().err == message
 
 
-def test_a_slow_pipe_is_answered_line_by_line(
-    run: Path, monkeypatch: pytest.MonkeyPatch, unchecked_shapes: None
-) -> None:
-    (reading, asking), (hearing, writing) = os.pipe(), os.pipe()
-    with os.fdopen(reading) as given, os.fdopen(writing, "w") as out, os.fdopen(hearing) as answers:
-        monkeypatch.setattr("sys.stdin", given)
-        monkeypatch.setattr("sys.stdout", out)
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            done = pool.submit(predict, PredictConfig(str(run), accelerator="cpu"))
-            for text in TEXTS[:3]:  # each is sent when the one before has been answered
-                os.write(asking, f"{text}\n".encode())
-                assert json.loads(answers.readline())["text"] == text
-            os.close(asking)
-            assert done.result() == 3
-
-
-def test_empty_texts_are_counted(
+def test_empty_and_missing_texts_are_counted(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "in.txt").write_text("the cat\n\na\n \t\u200b\n")
-    assert label(run, tmp_path / "in.txt", tmp_path / "out.csv") == 4
-    assert "note: 2 of 4 texts are empty" in capsys.readouterr().err
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in ("a", None, "", " \u200b")])
+    assert label(run, source, tmp_path / "out.jsonl") == 4
+    assert "note: 3 of 4 texts are empty" in capsys.readouterr().err
+    missing, empty = read(tmp_path / "out.jsonl")[1:3]
+    assert missing | {"text": ""} == empty
+
+
+def test_cells_of_columns_without_a_name_are_kept(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,label,,\na,x,1,2\n")
+    label(run, tmp_path / "in.csv", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        assert next(csv.reader(file))[:5] == ["text", "label", "column_3", "column_4", "prediction"]
+        assert next(csv.reader(file))[:4] == ["a", "x", "1", "2"]
 
 
 def test_columns_of_the_input_that_are_called_like_ours_are_kept(run: Path, tmp_path: Path) -> None:
@@ -209,26 +202,27 @@ def test_weights_that_give_no_numbers_are_named(run: Path, tmp_path: Path) -> No
 
 
 def test_what_output_may_not_be(run: Path, tmp_path: Path) -> None:
-    def refusal(output: Path, **options: bool) -> str:
-        source = str(tmp_path / "in.jsonl")
-        try:
-            check(PredictConfig(str(run), source, str(output), **options))
-        except ConfigError as error:
-            return str(error)
-        return ""
-
-    written(tmp_path / "in.jsonl", [{"text": "a"}])
+    source = written(tmp_path / "in.jsonl", [{"text": "a"}])
     (tmp_path / "old.csv").write_text("kept")
     (tmp_path / "link.jsonl").symlink_to("in.jsonl")
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "empty.csv").touch()
     os.mkfifo(tmp_path / "pipe.csv")
-    assert "expected a file that does not exist" in refusal(tmp_path / "old.csv")
+
+    def refusal(name: str, overwrite: bool = True) -> str:
+        content = {"run": str(run), "input": source, "output": str(tmp_path / name)}
+        try:
+            validate(PredictConfig, content | {"overwrite": overwrite})
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    assert "expected a file that does not exist" in refusal("old.csv", overwrite=False)
     for name in ("in.jsonl", "link.jsonl"):
-        assert "expected another file than the input" in refusal(tmp_path / name, overwrite=True)
+        assert "expected another file than the input" in refusal(name)
     for name in ("folder.csv", "pipe.csv"):
-        assert "expected the name of a file" in refusal(tmp_path / name, overwrite=True)
-    assert refusal(tmp_path / "old.csv", overwrite=True) == refusal(tmp_path / "empty.csv") == ""
+        assert "expected the name of a file" in refusal(name)
+    assert refusal("old.csv") == refusal("empty.csv", overwrite=False) == ""
 
 
 def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
@@ -261,14 +255,13 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
 
 def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
-    answered: list[list[str]] = []
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        answer = lambda rows, texts: answered.append(texts)  # noqa: E731
-        windows = Windows(list, answer, pool)  # type: ignore[arg-type]
-        for text in ("a", "b" * 30, "c" * 4, "d" * 6, "e"):
-            windows.add({}, (text,))
-        windows.finish()
-    assert [[text[0] for (text,) in texts] for texts in answered] == [["a", "b"], ["c", "d"], ["e"]]
+    texts = ("a", "b" * 30, "c" * 4, "d" * 6, "e")
+    found = module.windows(({}, (text,)) for text in texts)
+    assert [[text[0] for _, (text,) in window] for window in found] == [
+        ["a", "b"],
+        ["c", "d"],
+        ["e"],
+    ]
 
 
 def test_a_row_without_a_text_is_named_wherever_it_stands(
@@ -276,7 +269,7 @@ def test_a_row_without_a_text_is_named_wherever_it_stands(
 ) -> None:
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     source = written(tmp_path / "in.jsonl", [*({"text": text} for text in TEXTS), {"body": "a"}])
-    message = r"in\.jsonl, row 50: no text in column 'text'; it has body"
+    message = r"in\.jsonl, row 50: no column 'text' for text_column; it has body"
     with pytest.raises(DataError, match=message):
         label(run, source, tmp_path / "out.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
@@ -307,7 +300,7 @@ def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: P
     setup, model, _ = load_model(run)
     for temperature in (1.0, 2.5):
         save_model(tmp_path / "run", setup, model, Chosen(temperature=temperature))
-        label(tmp_path / "run", source, tmp_path / "out.jsonl")
+        label(tmp_path / "run", source, tmp_path / "out.jsonl", overwrite=True)
         tables.append(read(tmp_path / "out.jsonl"))
     before, after = tables
     assert [row["prediction"] for row in before] == [row["prediction"] for row in after]

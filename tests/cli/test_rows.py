@@ -5,13 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from headscope.cli.predict import row_writer
-from headscope.config import DataConfig
-from headscope.data.rows import missing_columns, read_rows
+from headscope.data.rows import read_rows
 from headscope.errors import DataError
 
 
@@ -114,67 +111,3 @@ def test_a_closed_stream_is_named(stream: str, monkeypatch: pytest.MonkeyPatch) 
         DataError, match=f"standard {stream[3:]}put is closed; name a file: {stream[3:]}put="
     ):
         next(read_rows("-")) if stream == "stdin" else row_writer("-", []).__enter__()
-
-
-# --- a wrong column is noticed from the first row, before anything heavy is imported ---
-
-
-ROW = {"text": "fine", "label": "good"}
-
-
-def written(folder: Path, name: str, text: str) -> str:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("files", "path"),
-    [
-        ({"a.csv": "text,label\nfine,good\n"}, "a.csv"),
-        ({"a.jsonl": json.dumps(ROW)}, "a.jsonl"),
-        ({"a.json": json.dumps([ROW])}, "a.json"),
-        ({"hub/train.csv": "text,label\nfine,good\n", "hub/README.md": "card"}, "hub"),
-        ({"a.parquet": ""}, "a.parquet"),
-    ],
-)
-def test_a_wrong_column_is_noticed_from_the_first_row(
-    files: dict[str, str], path: str, tmp_path: Path
-) -> None:
-    for name, text in files.items():
-        written(tmp_path, name, text)
-    if path == "a.parquet":
-        parquet.write_table(pa.Table.from_pylist([ROW]), tmp_path / path)
-    place = str(tmp_path / path)
-    config = DataConfig(path=place, text_column="nope")
-    assert list(missing_columns(config)) == [
-        f"data.text_column: expected one of the columns text, label of {place}, got 'nope'"
-    ]
-    assert list(missing_columns(DataConfig(path=place))) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "settings"),
-    [
-        ("a.csv", "", {}),
-        ("a.csv", 'text;label\nfine,"good', {}),  # broken: the reader names the row
-        ("hub/train.csv", "text;label\nfine;good\n", {}),  # its card may have the separator
-        ("a.jsonl", '{"other": 1}\n{"text": "fine", "label": 1}', {"drop_empty": True}),
-        ("hub/train/good/1.txt", "fine", {}),
-        ("a.txt", "__label__good fine", {}),
-    ],
-)
-def test_a_column_that_the_first_row_cannot_tell_is_not_called_wrong(
-    name: str, text: str, settings: dict[str, bool], tmp_path: Path
-) -> None:
-    path = written(tmp_path, name, text)
-    path = str(tmp_path / "hub") if name.startswith("hub") else path
-    assert list(missing_columns(DataConfig(path=path, **settings))) == []  # type: ignore[arg-type]
-
-
-def test_semicolons_are_named_where_a_column_is_missing(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.csv", "text;label\nfine;good\n")
-    lines = [*missing_columns(DataConfig(path=path))]
-    assert len(lines) == 2
-    assert all("set \"data.separator=';'\"" in line for line in lines)

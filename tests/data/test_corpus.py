@@ -2,346 +2,331 @@
 
 import math
 import re
-import warnings
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.config import DataConfig
+from headscope.config import DataConfig, TokenizerConfig
+from headscope.data.columns import class_counts, numbers
 from headscope.data.corpus import (
     Corpus,
-    Split,
     conflicting_labels,
     load_corpus,
     load_split,
-    read_split,
     warn_of_repeated_texts,
 )
+from headscope.data.datamodule import TextDataModule
 from headscope.errors import DataError, UserWarningMessage
 
 NAMES = ClassLabel(names=["bad", "fair", "good"])
+XYZ = ClassLabel(names=["x", "y", "z"])
+SETS: list[list[str]] = [["x", "z"], [], ["y"], ["z"], ["x", "y", "z"]]
+CONFIG = DataConfig(path="reviews.csv")
+Read = Callable[..., DataConfig]
 
 
 def texts(count: int, start: int = 0) -> list[str]:
     """Texts that are no near-duplicates of each other."""
-    return [
-        f"text {chr(ord('a') + row // 26)}{chr(ord('a') + row % 26)}"
-        for row in range(start, start + count)
-    ]
+    letters = [chr(ord("a") + number) for number in range(26)]
+    return [f"text {letters[row // 26]}{letters[row % 26]}" for row in range(start, start + count)]
 
 
-def table(labels: list[Any], start: int = 0, **columns: list[Any]) -> Dataset:
-    return Dataset.from_dict({"text": texts(len(labels), start), "label": labels, **columns})
+def table(labels: list[Any], kind: Any = None, start: int = 0, **columns: list[Any]) -> Dataset:
+    content = {"text": texts(len(labels), start), "label": labels} | columns
+    features = Features({"text": Value("string"), "label": kind}) if kind else None
+    return Dataset.from_dict(content, features)
 
 
-def config(folder: Path, train: Dataset, **settings: Any) -> DataConfig:
-    """Write the splits as parquet, which keeps ClassLabels, and return the configuration that reads them."""
-    for key, dataset in {"path": train, **settings}.items():
-        if isinstance(dataset, Dataset):
-            settings[key] = str(folder / f"{key}.parquet")
-            dataset.to_parquet(settings[key])
-    return DataConfig(cache_dir=str(folder), **settings)
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Return a function that makes splits the source of all data, and returns the settings."""
+
+    def made(train: Dataset, test: Dataset | None = None, **settings: Any) -> DataConfig:
+        splits = {"train": train, **({} if test is None else {"test": test})}
+        monkeypatch.setattr("headscope.data.corpus.load_source", lambda _: DatasetDict(splits))
+        return DataConfig(path="reviews.csv", **settings)
+
+    return made
 
 
-def rows(corpus: Corpus, role: str) -> list[tuple[str, str]]:
-    split = corpus.splits[role]
-    return [
-        (text, corpus.labels[label])
-        for text, label in zip(split["text"], split["label"], strict=True)
-    ]
-
-
-def rejected(settings: DataConfig) -> str:
-    with pytest.raises(DataError) as caught:
-        load_corpus(settings)
-    return str(caught.value).removeprefix(str(Path(settings.path).parent) + "/")
+def rows(corpus: Corpus) -> dict[str, Any]:
+    """Return text -> the name of its class, or the names of its classes."""
+    found: dict[str, Any] = {}
+    for split in corpus.splits.values():
+        for row in split:
+            label = row["label"]
+            found[row["text"]] = corpus.labels[label] if isinstance(label, int) else {
+                name for name, has in zip(corpus.labels, label, strict=True) if has
+            }  # fmt: skip
+    return found
 
 
 @pytest.mark.parametrize(
-    ("labels", "names"),
+    ("labels", "names", "classes"),
     [
-        ([10, 9], ["9", "10"]),
-        ([-1, 1], ["-1", "1"]),
-        ([3.0, 1.0], ["1", "3"]),
-        ([True, False], ["0", "1"]),
-        (["good", "good ", " bad", "日本"], ["bad", "good", "日本"]),
+        ([10, 9], ["10", "9"], ["9", "10"]),
+        (["10", " 9"], ["10", "9"], ["9", "10"]),
+        (["10", "09"], ["10", "09"], ["09", "10"]),
+        ([-1, 1], ["-1", "1"], ["-1", "1"]),
+        ([3.0, 1.0], ["3", "1"], ["1", "3"]),
+        ([True, False], ["true", "false"], ["false", "true"]),
+        (["True", "false"], ["true", "false"], ["false", "true"]),
+        (["TRUE", "unknown"], ["TRUE", "unknown"], ["TRUE", "unknown"]),
+        (
+            ["good", "good ", " bad", "日本"],
+            ["good", "good", "bad", "日本"],
+            ["bad", "good", "日本"],
+        ),
     ],
 )
 def test_labels_of_every_kind_become_indices_into_their_names(
-    tmp_path: Path, labels: list[Any], names: list[str]
+    source: Read, labels: list[Any], names: list[str], classes: list[str]
 ) -> None:
-    labels = labels * (40 // len(labels))
-    corpus = load_corpus(config(tmp_path, table(labels)))
-    assert corpus.labels == names
-    wanted = [label.strip() if isinstance(label, str) else str(int(label)) for label in labels]
-    found = [row for role in ("train", "validation", "test") for row in rows(corpus, role)]
-    assert sorted(found) == sorted(zip(texts(40), wanted, strict=True))
-
-
-def test_splits_may_name_the_same_classes_in_other_ways(tmp_path: Path) -> None:
-    train = table([0, 1, 2] * 5).cast_column("label", NAMES)
-    reordered = table([0, 2], 20).cast_column("label", ClassLabel(names=["good", "fair", "bad"]))
-    strings = table(["fair", "good"], 30)
-    corpus = load_corpus(config(tmp_path, train, validation_path=reordered, test_path=strings))
-    assert [label for _, label in rows(corpus, "validation")] == ["good", "bad"]
-    assert [label for _, label in rows(corpus, "test")] == ["fair", "good"]
-
-
-def test_a_split_without_labels_is_rejected_with_advice(tmp_path: Path) -> None:
-    train = table([0, 1] * 20).cast_column("label", NAMES)
-    secret = table([-1] * 5, 50).cast_column("label", NAMES)
-    assert rejected(config(tmp_path, train, test_path=secret)) == (
-        "test_path.parquet, split test, column 'label': 5 of 5 rows have unknown labels -1; "
-        "expected bad, fair, good (a split without labels is often marked -1: name another split)"
-    )
-
-
-def test_missing_splits_are_cut_from_train_each_as_a_share_of_all(tmp_path: Path) -> None:
-    corpus = load_corpus(
-        config(tmp_path, table(["x", "y"] * 100), validation_share=0.2, test_share=0.1)
-    )
-    assert corpus.facts["sizes"] == {"train": 140, "test": 20, "validation": 40}
-    assert (corpus.facts["test cut from train"], corpus.facts["validation cut from train"]) == (
-        20,
-        40,
-    )
-    for role, size in corpus.facts["sizes"].items():
-        assert Counter(label for _, label in rows(corpus, role)) == {"x": size / 2, "y": size / 2}
-    assert sorted(row for role in corpus.splits for row, _ in rows(corpus, role)) == sorted(
-        texts(200)
-    )
-
-
-def test_validation_is_cut_from_train_and_never_from_the_test_split(tmp_path: Path) -> None:
-    test = table(["x", "y"] * 10, 300)
-    settings = config(tmp_path, table(["x", "y"] * 50), test_path=test, validation_split=None)
-    corpus = load_corpus(settings)
-    assert [row for row, _ in rows(corpus, "test")] == texts(20, 300)
-    parts = [{row for row, _ in rows(corpus, role)} for role in ("train", "validation")]
-    assert not parts[0] & parts[1]
-    assert parts[0] | parts[1] == set(texts(100))
-    assert len(parts[1]) == 10
-
-
-SAME = {"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2}
-TWO = {
-    "text": [f"{'good' if row % 2 else 'bad'} film {row}" for row in range(120)],
-    "label": ["x", "y"] * 60,
-}
+    times = 40 // len(labels)
+    corpus = load_corpus(source(table(labels * times)))
+    assert corpus.labels == classes
+    assert rows(corpus) == dict(zip(texts(40), names * times, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("train", "message"),
+    ("cells", "kind", "separator"),
     [
-        (
-            table(["x"] * 9),
-            "path.parquet, column 'label': train (9 rows) has too few classes: expected two or more, got x",
-        ),
-        (
-            table([f"id {row}" for row in range(30)]),
-            "path.parquet, column 'label': train (30 rows) has 30 labels, 30 of them once, such as id 0, id 1, id 10; "
-            "that looks like an id of each row: name the column with the label, data.label_column=...",
-        ),
-        (
-            Dataset.from_dict(SAME),
-            "path.parquet, split train (4 rows): only 1 different texts of 2 classes, too few to cut a test split",
-        ),
-        (
-            Dataset.from_dict(TWO),
-            "(120 rows): only 2 different texts of 2 classes, too few to cut a test split",
-        ),
-        (
-            table([0.5, 1.0] * 9),
-            "split train, column 'label', row 0: expected integers or strings, got [0.5]",
-        ),
+        (SETS, List(Value("string")), ";"),
+        (SETS, LargeList(Value("large_string")), ";"),
+        ([[XYZ.str2int(name) for name in names] for names in SETS], List(XYZ), ";"),
+        ([" ;".join(names) for names in SETS], None, ";"),
+        ([" | ".join(names) for names in SETS], None, "|"),
     ],
 )
-def test_what_cannot_be_trained_on_is_rejected_before_anything_is_cut(
-    tmp_path: Path, train: Dataset, message: str
+def test_a_text_with_several_labels_has_a_one_at_each_class(
+    source: Read, cells: list[Any], kind: Any, separator: str
 ) -> None:
-    assert message in rejected(config(tmp_path, train))
+    config = source(table(cells * 20, kind), multi_label=True, label_separator=separator)
+    corpus = load_corpus(config)
+    assert corpus.labels == ["x", "y", "z"]
+    assert rows(corpus) == dict(zip(texts(100), [set(names) for names in SETS] * 20, strict=True))
+    assert corpus.facts["mean labels of a text"] == 1.4
+    assert corpus.facts["share of texts without a label"] == pytest.approx(0.2)
 
 
-def test_the_file_of_the_split_at_fault_is_the_one_that_is_named(tmp_path: Path) -> None:
-    settings = config(tmp_path, table(["x", "y"] * 20), validation_path=table(["x", "z"], 50))
-    message = "validation_path.parquet, column 'label': validation has labels that train lacks: z"
-    assert rejected(settings) == message
+@pytest.mark.parametrize(
+    ("test", "names", "settings"),
+    [
+        (table([0, 2], ClassLabel(names=["good", "fair", "bad"]), 90), ["good", "bad"], {}),
+        (table(["fair", "good"], None, 90), ["fair", "good"], {}),
+    ],
+)
+def test_a_split_may_name_the_same_classes_in_another_way(
+    source: Read, test: Dataset, names: list[str], settings: dict[str, Any]
+) -> None:
+    corpus = load_corpus(source(table([0, 1, 2] * 5, NAMES), test, **settings))
+    assert [corpus.labels[label] for label in corpus.splits["test"]["label"]] == names
 
 
-def test_other_data_is_labelled_as_the_model_knows_its_classes(tmp_path: Path) -> None:
-    settings = config(tmp_path, table(["y", "x", "y"]))
-    dataset, name = load_split(settings, None, ["z", "y", "x"])
-    assert (name, list(dataset["label"])) == ("train", [1, 2, 1])
-    assert load_split(settings, "train", ["x", "y"])[0]["label"][:] == [1, 0, 1]
-    with pytest.raises(
-        DataError,
-        match=r"split train, column 'label': 2 of 3 rows have unknown labels y; expected x, z",
-    ):
-        load_split(settings, None, ["x", "z"])
+@pytest.mark.parametrize(
+    ("labels", "classes", "found", "settings"),
+    [
+        (["y", "x", "y"], ["z", "y", "x"], [1, 2, 1], {}),
+        ([True, False], ["false", "true"], [1, 0], {}),
+        (["True", "FALSE"], ["false", "true"], [1, 0], {}),
+        (["3", "", "5;3"], ["3", "5"], [[1, 0], [0, 0], [1, 1]], {"multi_label": True}),
+        ([["y", "x"], [], ["y"]], ["z", "y", "x"], [[0, 1, 1], [0, 0, 0], [0, 1, 0]], {"multi_label": True}),
+    ],
+)  # fmt: skip
+def test_other_data_is_labelled_as_the_model_knows_its_classes(
+    source: Read, labels: list[Any], classes: list[str], found: list[Any], settings: dict[str, Any]
+) -> None:
+    """So a model that learned true and false from jsonl is scored on a csv file of pandas."""
+    config = source(table(labels), **settings)
+    dataset, name = load_split(config, None, classes)
+    assert (name, dataset["label"][:]) == ("train", found)
+    with pytest.raises(DataError, match=r"unknown labels .*; expected other$"):
+        load_split(config, "train", ["other"])
 
 
-def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(tmp_path: Path) -> None:
-    settings = config(tmp_path, table([None, "x"]), test_path=table(["x", "y"], 50), limit=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dataset, name = load_split(settings, None, ["x", "y"])
+def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(source: Read) -> None:
+    config = source(table([None, "x"]), table(["x", "y"], None, 50), limit=1)
+    dataset, name = load_split(config, None, ["x", "y"])
     assert (name, len(dataset)) == ("test", 1)
     with pytest.raises(DataError, match="no split 'validation'; it has train, test"):
-        load_split(settings, "validation", ["x", "y"])
+        load_split(config, "validation", ["x", "y"])
 
 
-def test_of_a_very_long_text_the_beginning_alone_is_kept_and_labels_stay(tmp_path: Path) -> None:
-    train = table([["x"], ["x", "y"], [], ["y"]] * 10)
-    long = Dataset.from_dict(
-        {"text": ["word " * 40_000, "short one", "\u3042" * 150_000], "label": [["y"], [], ["x"]]}
-    )
-    settings = config(tmp_path, train, test_path=long, multi_label=True, validation_share=0.2)
-    for found in (load_corpus(settings), None):
-        split = found.splits["test"] if found else load_split(settings, "test", ["x", "y"])[0]
-        assert [len(text) for text in split["text"]] == [99_994, 9, 100_000]
-        assert list(split["label"]) == [[0, 1], [0, 0], [1, 0]]
-        assert found is None or found.facts["texts of which the beginning alone is read"] == {
-            "test": 2
-        }
+SEVERAL = {"multi_label": True}
+PAIRS = {"text_pair_column": "answer"}
+EMPTY = "are empty or null (the first is row 1); fix them or set data.drop_empty=true"
+SAME = Dataset.from_dict({"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2})
+TWO = table(["x", "y"] * 60, text=[f"{('bad', 'good')[row % 2]} film {row}" for row in range(120)])
+BROKEN = pa.StringArray.from_buffers(
+    3, pa.py_buffer(np.array([0, 2, 4, 5], np.int32).tobytes()), pa.py_buffer(b"ab\xff\xfec")
+)
+REJECTED: list[tuple[Dataset, dict[str, Any], str]] = [
+    (table(["x"] * 9), {}, "reviews.csv, column 'label': train (9 rows) has too few classes: expected two or more, got x"),
+    (table([f"id {row}" for row in range(30)]), {}, "train (30 rows) has 30 labels, 30 of them once, such as id 0, id 1, id 10; that looks like an id of each row: name the column with the label, data.label_column=..."),
+    (SAME, {}, "split train (4 rows): only 1 different texts of 2 classes, too few to cut a test split"),
+    (TWO, {}, "(120 rows): only 2 different texts of 2 classes, too few to cut a test split"),
+    (table([0.5, 1.0] * 9), {}, "split train, column 'label', row 0: expected integers or strings, got [0.5]"),
+    (table(["x"]).rename_column("text", "body"), {}, "reviews.csv, split train (1 rows): no column 'text' for data.text_column; it has body, label"),
+    (table(["x"]), {"label_column": "stars"}, "no column 'stars' for data.label_column; it has text, label (a table's first line"),
+    (table(["x"]), PAIRS, "no column 'answer'"),
+    (table(["x"], text=[1]), {}, "column 'text': expected text, got int64"),
+    (table([["x", "y"]]), {}, "column 'label': expected integers, strings or, with data.multi_label=true, lists of them, got List"),
+    (Dataset(pa.table({"text": BROKEN, "label": list("xyz")})), {}, "Invalid UTF8 sequence at string index 1; fix or drop the row"),
+    (Dataset(pa.table({"text": list("xyz"), "label": BROKEN})), {}, "Invalid UTF8 sequence at string index 1; fix or drop the row"),
+    *((table(list("xyxy"), text=["a", empty, "b", empty]), {}, f"column 'text': 2 of 4 rows {EMPTY}")
+      for empty in (None, "", " \n\t\u3000", "\u200b\ufeff \u2060")),
+    *((table(labels), {}, f"column 'label': 1 of 3 rows {EMPTY}")
+      for labels in ([1, None, 2], ["x", "", "y"], [1.0, math.nan, 2.0])),
+    *((table(labels), SEVERAL, f"column 'label': 1 of 3 rows {EMPTY}")
+      for labels in ([["x"], None, ["y", "x"]], [["x"], ["y", None], []], [["x"], ["y", " "], []])),
+    (table(["", " "], text=["", " "]), {"drop_empty": True}, "split train: dropped 2 of 2 rows with an empty 'text' or 'label'; none is left"),
+    (table(["x", "y"] * 20), SEVERAL, "no text of train has two labels; leave data.multi_label out, or"),
+    (table([1, 2] * 20), SEVERAL, "no text of train has two labels"),
+    (table(["a,b", "b", "", "c"] * 20), SEVERAL, "data.label_separator=... (it is ';')"),
+    (table([[1, 0, 0], [0, 1, 1]]), SEVERAL, "row 0: expected the labels that a text has, such as [0, 3], got [1, 0, 0]"),
+    (table([[1.0], [1.0, 0.5]]), SEVERAL, "row 1: expected integers or strings, got [1.0, 0.5]"),
+    (table([[["x"]], [["y"]]]), SEVERAL, "column 'label': expected integers, strings or"),
+    (table([[], []]), SEVERAL, "no text has a label"),
+    (table(["", "", ""]), SEVERAL, "no text has a label"),
+    (table([["x"], [], ["x"], []]), SEVERAL, "train (4 rows) has too few classes: expected two or more, got x"),
+]  # fmt: skip
 
 
-def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(
-    tmp_path: Path,
+@pytest.mark.parametrize(("train", "settings", "message"), REJECTED)
+def test_what_cannot_be_trained_on_is_rejected_with_what_to_do(
+    source: Read, train: Dataset, settings: dict[str, Any], message: str
 ) -> None:
-    train = table([*["x", "y"] * 20, "platinum"])
-    test = table(["x", "y", "platinum"], 200)
-    corpus = load_corpus(config(tmp_path, train, test_path=test))
-    assert corpus.facts["classes with one training text"] == ["platinum"]
-    counts = {role: Counter(label for _, label in rows(corpus, role)) for role in corpus.splits}
-    assert [counts[role]["platinum"] for role in ("train", "validation", "test")] == [1, 0, 1]
-
-
-CONFIG = DataConfig(
-    path="reviews.csv", test_path="exam.csv", text_column="review", label_column="stars"
-)
-PAIRS = DataConfig(
-    path="reviews.csv", text_column="review", text_pair_column="answer", label_column="stars"
-)
-
-
-def reviews(texts: list[Any], stars: list[Any]) -> Dataset:
-    return Dataset.from_dict({"review": texts, "stars": stars})
-
-
-def splits(**rows: list[tuple[str, int]]) -> DatasetDict:
-    columns = {
-        role: {"text": [text for text, _ in pairs], "label": [label for _, label in pairs]}
-        for role, pairs in rows.items()
-    }
-    return DatasetDict({role: Dataset.from_dict(data) for role, data in columns.items()})
-
-
-LISTS = Dataset.from_dict({"review": ["a"], "stars": [[1, 2]]})
-
-
-def read(dataset: Dataset, config: DataConfig, split: str = "test") -> Split:
-    return read_split(DatasetDict({split: dataset}), split, config)
+    with pytest.raises(DataError) as caught:
+        load_corpus(source(train, **settings))
+    assert str(caught.value).startswith("reviews.csv, ")
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("config", "dataset", "message"),
+    ("test", "message"),
     [
-        (
-            CONFIG,
-            reviews(["a"], [1]).rename_column("review", "text"),
-            "exam.csv, .*no column 'review' .*it has text",
-        ),
-        (
-            CONFIG,
-            reviews(["a"], [1]).rename_column("stars", "label"),
-            "no column 'stars' .*; it has review, label",
-        ),
-        (
-            PAIRS,
-            reviews(["a", "b"], [1, 2]),
-            r"reviews.csv, split test \(2 rows\): no column 'answer'",
-        ),
-        (CONFIG, reviews([1, 2, 3], [1, 2, 3]), "column 'review': expected text, got int64"),
-        (CONFIG, LISTS, "column 'stars': expected .* with data.multi_label=true, .*got List"),
+        (table([-1] * 5, NAMES, 50), "exam.csv, split test, column 'label': 5 of 5 rows have unknown labels -1; expected bad, fair, good (-1 often marks a split without labels: name another split)"),
+        (table(["bad", "worst"], None, 50), "exam.csv, split test, column 'label': 1 of 2 rows have unknown labels worst; expected bad, fair, good"),
     ],
-)
-def test_a_missing_or_wrong_column_is_named_with_file_and_rows(
-    config: DataConfig, dataset: Dataset, message: str
+)  # fmt: skip
+def test_the_file_of_the_split_at_fault_is_the_one_that_is_named(
+    source: Read, test: Dataset, message: str
 ) -> None:
-    with pytest.raises(DataError, match=message):
-        read(dataset, config)
-
-
-@pytest.mark.parametrize("column", ["review", "stars"])
-def test_strings_that_are_not_utf8_are_rejected_with_their_row(column: str) -> None:
-    ends = pa.py_buffer(np.array([0, 2, 4, 5], np.int32).tobytes())
-    strings = pa.StringArray.from_buffers(3, ends, pa.py_buffer(b"ab\xff\xfec"))
-    columns = {"review": ["a", "b", "c"], "stars": ["x", "y", "z"]} | {column: strings}
-    message = (
-        r"split test \(3 rows\): .*Invalid UTF8 sequence at string index 1; fix or drop the row"
-    )
-    with pytest.raises(DataError, match=message):
-        read(Dataset(pa.table(columns)), CONFIG)
-
-
-@pytest.mark.parametrize("empty", [None, "", " \n\t\u3000", "\u200b\ufeff \u2060"])
-def test_empty_texts_are_counted_and_the_first_is_named(empty: str | None) -> None:
-    dataset = reviews(["a", empty, "b", empty], [1, 2, 1, 2])
     with pytest.raises(DataError) as caught:
-        read(dataset, CONFIG, "train")
-    assert str(caught.value) == (
-        "reviews.csv, split train, column 'review': 2 of 4 rows are empty or null (the first is row 1); "
-        "fix them or set data.drop_empty=true"
-    )
+        load_corpus(source(table([0, 1, 2] * 20, NAMES), test, test_path="exam.csv"))
+    assert str(caught.value) == message
+    with pytest.raises(DataError, match=r"^exam\.csv, column 'label': test has labels that train"):
+        load_corpus(source(table(["x", "y"] * 20), table(["z"], None, 50), test_path="exam.csv"))
 
 
-@pytest.mark.parametrize("labels", [[1, None, 2], ["x", "", "y"], [1.0, math.nan, 2.0]])
-def test_a_row_without_a_label_is_rejected_like_one_without_a_text(labels: list[Any]) -> None:
-    message = r"exam\.csv, split test, column 'stars': 1 of 3 rows are empty or null"
-    with pytest.raises(DataError, match=message):
-        read(reviews(["a", "b", "c"], labels), CONFIG)
-
-
-def test_rows_without_text_or_label_are_dropped_if_wished() -> None:
-    columns = {
-        "review": ["a", None, "c", "d", "e"],
-        "answer": ["A", "B", " ", "D", "E"],
-        "stars": [1, 2, 3, None, 5],
-    }
-    message = "dropped 3 of 5 rows with an empty 'review' or 'answer' or 'stars'"
-    dropping = replace(PAIRS, drop_empty=True)
+@pytest.mark.parametrize(
+    ("train", "settings", "names"),
+    [
+        (table(["x", "y", None, "x"] * 20), {}, "'text' or 'label'"),
+        (table([["x", "y"], None, [], ["y"]] * 20), SEVERAL, "'text' or 'label'"),
+        (table(["x", "y"] * 40, answer=["A", "B", "C", " "] * 20), PAIRS, "'text' or 'answer' or 'label'"),
+    ],
+)  # fmt: skip
+def test_rows_with_a_gap_are_dropped_if_wished(
+    source: Read,
+    train: Dataset,
+    settings: dict[str, Any],
+    names: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    config = source(train, drop_empty=True, **settings)
+    message = f"dropped 20 of 80 rows with an empty {names}"
     with pytest.warns(UserWarningMessage, match=message):
-        split = read(Dataset.from_dict(columns), dropping, "train")
-    assert split.with_labels(["1", "5"], dropping).to_list() == [
-        {"text": "a", "text_pair": "A", "label": 0},
-        {"text": "e", "text_pair": "E", "label": 1},
-    ]
+        corpus = load_corpus(config)
+    assert "Flattening" not in capfd.readouterr().err  # no bar of `datasets`
+    assert corpus.facts["rows dropped as empty"] == {"train": 20}
+    assert sum(corpus.facts["sizes"].values()) == 60
 
 
-def test_a_split_of_which_nothing_is_left_is_rejected() -> None:
-    for dataset, count in ((reviews(["", " "], [1, 2]), 2), (reviews(["a"], [1]).select([]), 0)):
-        message = rf"exam\.csv, split test: dropped {count} of {count} rows .*; none is left"
-        with pytest.raises(DataError, match=message):
-            read(dataset, replace(CONFIG, drop_empty=True))
+def test_missing_splits_are_cut_from_train_each_as_a_share_of_all(source: Read) -> None:
+    config = source(table(["x", "y"] * 100), validation_share=0.2, test_share=0.1)
+    corpus = load_corpus(config)
+    sizes = {"train": 140, "test": 20, "validation": 40}
+    assert corpus.facts["sizes"] == sizes
+    assert corpus.facts["test cut from train"] == 20
+    assert corpus.facts["validation cut from train"] == 40
+    for role, size in sizes.items():
+        assert Counter(corpus.splits[role]["label"]) == {0: size / 2, 1: size / 2}
+    assert sorted(rows(corpus)) == sorted(texts(200))
 
 
-def test_the_columns_of_a_pair_may_have_each_other_s_names(tmp_path: Path) -> None:
+def test_validation_is_cut_from_train_and_never_from_the_test_split(source: Read) -> None:
+    test = table(["x", "y"] * 10, None, 300)
+    corpus = load_corpus(source(table(["x", "y"] * 50), test, validation_split=None))
+    assert corpus.splits["test"]["text"][:] == texts(20, 300)
+    train, validation = ({*corpus.splits[role]["text"]} for role in ("train", "validation"))
+    assert not train & validation
+    assert train | validation == set(texts(100))
+    assert len(validation) == 10
+
+
+def test_of_a_very_long_text_the_beginning_alone_is_kept_and_labels_stay(source: Read) -> None:
+    long = ["word " * 40_000, "short one", "\u3042" * 150_000]
+    test = table([["y"], [], ["x"]], text=long)
+    train = table([["x"], ["x", "y"], [], ["y"]] * 10)
+    config = source(train, test, multi_label=True, validation_share=0.2)
+    corpus = load_corpus(config)
+    for split in (corpus.splits["test"], load_split(config, "test", ["x", "y"])[0]):
+        assert [len(text) for text in split["text"]] == [99_994, 9, 100_000]
+        assert list(split["label"]) == [[0, 1], [0, 0], [1, 0]]
+    assert corpus.facts["texts of which the beginning alone is read"] == {"test": 2}
+
+
+def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(source: Read) -> None:
+    train = table([*["x", "y"] * 20, "platinum"])
+    corpus = load_corpus(source(train, table(["x", "y", "platinum"], None, 200)))
+    assert corpus.facts["classes with one training text"] == ["platinum"]
+    counts = [[*corpus.splits[role]["label"]].count(0) for role in ("train", "validation", "test")]
+    assert counts == [1, 0, 1]
+
+
+def test_a_sample_may_lack_a_label_that_few_texts_have(source: Read) -> None:
+    labels = [[f"rare {row // 2}", "x"] if row < 20 else SETS[row % 5] for row in range(200)]
+    corpus = load_corpus(source(table(labels), limit=20, multi_label=True))
+    assert corpus.facts["sizes"] == {"train": 20, "test": 20, "validation": 20}
+    assert len(corpus.labels) == 13
+    assert (numbers(corpus.splits["train"], "label").sum(axis=0) == 0).any()
+
+
+def test_the_columns_of_a_pair_may_have_each_other_s_names(source: Read) -> None:
     train = table(["x", "y"] * 20, text_pair=texts(40, 100))
-    settings = config(tmp_path, train, text_column="text_pair", text_pair_column="text")
-    split = load_corpus(settings).splits["train"]
-    assert set(split["text"]) <= set(texts(40, 100))
-    assert set(split["text_pair"]) <= set(texts(40))
+    split = load_corpus(source(train, text_column="text_pair", text_pair_column="text")).splits
+    assert set(split["train"]["text"]) <= set(texts(40, 100))
+    assert set(split["train"]["text_pair"]) <= set(texts(40))
 
 
-def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
+def test_labels_are_read_as_a_table_however_they_are_stored(source: Read) -> None:
+    dataset, _ = load_split(source(table(SETS * 3), multi_label=True), None, ["x", "y", "z"])
+    wanted = np.array([[name in names for name in "xyz"] for names in SETS * 3], dtype=np.int8)
+    for chosen in (range(15), [7, 3, 3, 14], range(2, 9)):
+        found = numbers(dataset.select(chosen), "label")
+        assert found.dtype == np.int8
+        np.testing.assert_array_equal(found, wanted[chosen])
+    assert numbers(dataset.select([]), "label").shape == (0, 3)
+    assert class_counts(wanted, 3).tolist() == [6, 6, 9]
+
+
+def test_batches_carry_a_row_of_zeros_and_ones_for_each_text(source: Read) -> None:
+    config = source(table(SETS * 20), multi_label=True)
+    data = TextDataModule(config, TokenizerConfig(vocab_size=300), seed=0)
+    for batch in data.train_dataloader():
+        wanted = data.labels("train")[batch.rows.numpy()]
+        np.testing.assert_array_equal(batch.labels.numpy(), wanted)
+
+
+def test_labels_that_look_alike_are_told_and_stay_apart(source: Read) -> None:
     labels = [
         "Good",
         "good",
@@ -354,28 +339,25 @@ def test_labels_that_look_alike_are_told_and_stay_apart(tmp_path: Path) -> None:
         "bad",
         "1.5",
     ]
-    settings = config(tmp_path, table(labels * 10))
     found = ["'01' / '1' / '1.0'", "'Good' / 'good' / '\uff27ood'", "'cafe\u0301' / 'caf\u00e9'"]
     said = f"column 'label': labels differ in spelling alone, and are classes of their own: {', '.join(found)}"
     with pytest.warns(UserWarningMessage, match=re.escape(said)):
-        corpus = load_corpus(settings)
+        corpus = load_corpus(source(table(labels * 10)))
     assert corpus.labels == sorted(labels)
     assert corpus.facts["labels that differ in spelling alone"] == found
 
 
 def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
-    train = [("same", 0), ("other", 1)]
-    data = splits(
-        train=train,
-        validation=[("same", 1), ("Same", 0)],
-        test=[("other", 1), ("same", 0), ("new", 0)],
-    )
+    """A pair is the same only if both of its texts are."""
+    train = {"text": ["same", "other"], "text_pair": ["p", "q"], "label": [0, 1]}
+    test = {"text": ["same", "same", "p"], "text_pair": ["p", "q", "same"], "label": [1, 0, 0]}
+    splits = DatasetDict(train=Dataset.from_dict(train), test=Dataset.from_dict(test))
     with pytest.warns(UserWarningMessage) as caught:
-        facts = warn_of_repeated_texts(data, CONFIG)
-    assert facts == {"texts also in train": 3, "texts under different labels": 3}
+        facts = warn_of_repeated_texts(splits, CONFIG)
+    assert facts == {"texts also in train": 1, "texts under different labels": 2}
     assert [str(warning.message) for warning in caught] == [
-        "reviews.csv: 3 texts of validation and test also stand in train",
-        "reviews.csv: 3 of 7 rows hold a text that stands under different labels, such as 'same'",
+        "reviews.csv: 1 texts of validation and test also stand in train",
+        "reviews.csv: 2 of 5 rows hold a text that stands under different labels, such as 'same'",
     ]
 
 
@@ -395,20 +377,3 @@ def test_a_text_is_under_different_labels_if_another_row_has_it_with_other_ones(
         kinds = [(text, str(label)) for (text, _), label in zip(rows, labels, strict=True)]
         wanted = [len({kind for kind in kinds if kind[0] == text}) > 1 for text, _ in kinds]
         assert conflicting_labels(texts, labels).tolist() == wanted
-
-
-def test_a_pair_is_shared_only_if_both_of_its_texts_are() -> None:
-    pairs = {"train": [("a", "b")], "validation": [("a", "c"), ("b", "a")], "test": [("a", "b")]}
-    data = DatasetDict(
-        {
-            role: Dataset.from_list([{"text": a, "text_pair": b, "label": 0} for a, b in rows])
-            for role, rows in pairs.items()
-        }
-    )
-    with pytest.warns(
-        UserWarningMessage, match="1 texts of validation and test also stand in train"
-    ):
-        assert warn_of_repeated_texts(data, PAIRS) == {
-            "texts also in train": 1,
-            "texts under different labels": 0,
-        }

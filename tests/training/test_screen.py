@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -20,7 +21,6 @@ from headscope.errors import UserWarningMessage
 from headscope.terminal import terminal
 from headscope.training.console import show_confusion, show_scores, show_sweep
 from headscope.training.scores import Scores
-from headscope.validation import to_yaml
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
@@ -88,7 +88,7 @@ def job(folder: Path, number: int, overrides: dict[str, str], **kept: Any) -> No
         json.dumps({"number": number, "overrides": overrides, "metric": "macro_f1"})
     )
     config = TrainConfig(name="x", outputs_dir="y", seed=int(overrides.get("seed", 0)))
-    (place / "config.yaml").write_text(to_yaml(asdict(config)))
+    (place / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
     for name, content in kept.items():
         (place / f"{name}.json").write_text(json.dumps(content))
 
@@ -199,7 +199,7 @@ def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
         path = next(tmp_path.glob(f"*{number:08x}/job.json"))
         path.write_text(path.read_text().replace("macro_f1", "loss"))
     config = TrainConfig(seed=17, inspection=InspectionConfig(probes=["costs ${x}"]))
-    (tmp_path / f"long-{1:08x}" / "config.yaml").write_text(to_yaml(asdict(config)))
+    (tmp_path / f"long-{1:08x}" / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
     rows = [line.split()[:2] for line in shown(tmp_path).splitlines() if line.strip()[:1].isdigit()]
     assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
     best = (tmp_path / "best.yaml").read_text()

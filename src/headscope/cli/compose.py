@@ -5,7 +5,6 @@ files of configs/; the other commands have no files but configs/data, so its par
 """
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -22,13 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.config import TrainConfig, is_run
-from headscope.data.rows import missing_columns
 from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
 from headscope.validation import (
     ELSEWHERE,
     INTERPOLATION,
     check,
     flatten,
+    is_text,
     keys,
     message,
     override,
@@ -47,6 +46,7 @@ SHORT = {
     "-cd": "--config-dir",
     "-cn": "--config-name",
 }
+QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
 
@@ -68,6 +68,7 @@ class CommandLine:
 def parse(words: Sequence[str], schema: type) -> CommandLine:
     """Return the options and overrides, whose keys exist."""
     line = CommandLine(schema, {}, [])
+    is_sweep = not {"-m", "--multirun"}.isdisjoint(words)
     remaining = iter(words)
     for word in remaining:
         option, sign, value = word.partition("=")
@@ -77,7 +78,7 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
         elif option in OPTIONS_WITH_VALUE:
             line.options[option] = value if sign else next(remaining, "")
         elif not word.startswith("-"):
-            line.overrides.append(parse_override(word))
+            line.overrides.append(parse_override(word, schema, is_sweep))
         else:
             raise ConfigError(unknown_option(option, value, schema))
     if line.options.get("--cfg", "job") != "job":
@@ -101,17 +102,33 @@ def unknown_option(option: str, value: str, schema: type) -> str:
     return f"{option}: unknown option; keys are given without dashes: {example}"
 
 
-def parse_override(word: str) -> Override:
-    """Return a word as Hydra's grammar reads it; a ConfigError says which quotes it needs."""
+def parse_override(word: str, schema: type, is_sweep: bool) -> Override:
+    """Return a word as Hydra's grammar reads it; the value of a key of type text is that text."""
     key, sign, value = word.partition("=")
     if not key or not (sign or key.startswith("~")):
         example = '"text=two words"'
         raise ConfigError(f"{word}: expected key=value; a text with spaces is quoted: {example}")
+    if is_text(keys(schema).get(key.lstrip("+"), {})):
+        word = f"{key}={as_text(value, is_sweep)}"
     try:
         return OverridesParser.create().parse_override(word)
     except (HydraException, ValueError, RecursionError):
-        quoted = shlex.quote(f"{key}={quote(value)}")
-        raise ConfigError(f"{word}: Hydra cannot read the value; quote it: {quoted}") from None
+        example = "\"key=['one text', '日本語']\""
+        raise ConfigError(
+            f"{word}: Hydra cannot read the value; texts in a list are quoted: {example}"
+        ) from None
+
+
+def as_text(value: str, is_sweep: bool) -> str:
+    """Return the value of a key of type text in quotes, or those that a sweep tries.
+
+    null, a value in quotes and, in a sweep, choice(a,b) stay as they are.
+    """
+    if is_sweep and re.fullmatch(r"[a-z]+\(.*\)", value):
+        return value
+    texts = re.findall(f"(?:{QUOTED}|[^,])+", value) if is_sweep and value else [value]
+    is_literal = re.compile(f"null|{QUOTED}", re.DOTALL).fullmatch
+    return ",".join(text if is_literal(text) else quote(text) for text in texts)
 
 
 def quote(value: str) -> str:
@@ -136,10 +153,9 @@ def compose(line: CommandLine) -> dict[str, Any]:
     for entry in line.overrides:
         key = entry.key_or_group
         if entry.is_sweep_override():
-            text = shlex.quote(f"{key}={quote(entry.get_value_string())}")
             raise ConfigError(
-                f"{key}: expected one value, got {entry.get_value_string()}; as one text: {text}, "
-                f"as a list: {key}=[a,b], for a run with each value: train -m"
+                f"{key}: expected one value, got {entry.get_value_string()}; "
+                f"for a list {key}=[a,b], for a run with each value train -m"
             )
         if key.startswith("hydra"):
             raise ConfigError(f"{key}: expected `train -m` with it; a single run has no launcher")
@@ -211,8 +227,6 @@ def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Overri
     else:
         config = validate(schema, content)
     check(config)
-    if getattr(config, "data", None) is not None and (lines := [*missing_columns(config.data)]):
-        raise ConfigError("\n".join(lines))
     return config
 
 

@@ -16,15 +16,8 @@ from headscope.cli.predict import row_writer
 from headscope.command_settings import EvaluateConfig
 from headscope.config import DataConfig, absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import numbers, texts_among, values
-from headscope.data.corpus import (
-    Corpus,
-    digests_of_split,
-    label_name,
-    load_corpus,
-    load_split,
-    split_labels,
-)
+from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
+from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule, encode
 from headscope.data.rows import Row, read_rows
 from headscope.errors import ConfigError, DataError, RunError, listed, shown, warn
@@ -183,7 +176,7 @@ def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
         given = row.get(own.text_column, text)
         if given != csv_cell(text) and not str(given).startswith(text):
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
-        cell = row["prediction"]
+        cell = "" if row["prediction"] is None else row["prediction"]
         if own.multi_label and not isinstance(cell, list):
             cell = split_labels(str(cell), own.label_separator)
         answers.append(cell if isinstance(cell, list) else label_name(cell))

@@ -15,7 +15,7 @@ from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
 from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
-from headscope.data.corpus import split_labels
+from headscope.data.columns import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
 from headscope.files import new_folder

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from headscope.command_settings import InspectConfig, OtherDataConfig
 from headscope.config import DataConfig, InspectionConfig
-from headscope.data.columns import texts_among
-from headscope.data.corpus import class_names, read_split
+from headscope.data.columns import class_names, texts_among
+from headscope.data.corpus import read_split
 from headscope.data.source import load_source, truncate_texts
 from headscope.errors import ConfigError, DataError, first_line, listed, warn
 from headscope.files import new_folder

@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in t
 configuration or the data; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
 """
 
+import io
 import os
 import pkgutil
 import sys
@@ -104,6 +105,9 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `headscope <command> [key=value ...]`, by default that of the process, and exit."""
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a log may lack a letter of a class name
+            stream.reconfigure(errors="backslashreplace")
     warnings_as_notes()
     try:
         if name in ("--help", "-h"):

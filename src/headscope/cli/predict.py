@@ -2,7 +2,7 @@
 
 Rows are taken in windows of a few thousand. A window's texts are sorted by length among themselves,
 which saves most of the padding, and while the network reads one window, another thread tokenizes
-the next. What comes slowly, down a pipe or from a keyboard, is answered as it comes.
+the next.
 
 jsonl holds what was read. A csv file is opened by spreadsheets, which compute what begins like a
 formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
@@ -12,7 +12,8 @@ number such as -1.5; and control characters become U+FFFD.
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,14 +28,8 @@ from torch import Tensor
 from headscope.abstaining import chosen_confidence, reasons_to_abstain
 from headscope.command_settings import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
-from headscope.data.rows import Row, is_blank, read_rows
-from headscope.errors import (
-    ConfigError,
-    DataError,
-    RunError,
-    listed,
-    separator_hint,
-)
+from headscope.data.rows import Row, as_text, is_blank, no_column, read_rows
+from headscope.errors import ConfigError, DataError, RunError, listed, shown
 from headscope.files import replacing
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.prediction import best_device, probabilities
@@ -47,7 +42,8 @@ REASONS = "reasons"  # columns
 ABSTAINED = "abstained"
 WORDS_OF_REASON = 5
 CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its memory is bounded too
-Texts = list[tuple[str, ...]]  # of each row, one text or a pair
+Texts = tuple[str, ...]  # of a row, one text or a pair
+Window = list[tuple[Row, Texts]]
 RowWriter = Callable[[Mapping[str, Any]], object]
 
 # JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
@@ -68,90 +64,157 @@ def predict(config: PredictConfig) -> int:
     """
     run = load_run(config.run)
     least = _least_confidence(config, run)
-    data = run.config.data
-    device = best_device(config.accelerator)
-    tokens_per_batch = config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536)
-    precision = torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32
-    columns = [config.text_column or data.text_column]
-    if data.text_pair_column:
-        columns.append(config.text_pair_column or data.text_pair_column)
-    join = data.label_separator.join if config.output.endswith(".csv") else None
+    columns = _columns(config, run)
     console = terminal(Console(stderr=True))
-
-    def say(text: str) -> None:
-        show_line(console, text)
-
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
-        say("reading standard input until Ctrl-D; for a file: input=...")
+        show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
     bar = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
-    num_rows = 0
-    num_blank = 0
-    num_unfamiliar = 0
-    num_abstained = 0
+    counts: Counter[str] = Counter()
     added = [*added_columns(run.labels), *[ABSTAINED] * (least is not None)]
     added += [REASONS] * config.reasons
+
+    def encode(window: Window) -> EncodedTexts:
+        return encode_texts(run.tokenizer, [texts for _, texts in window], run.evidence)
+
     with (
         ThreadPoolExecutor(max_workers=1) as pool,
         row_writer(config.output, [*columns, *added]) as write,
         Progress(*bar, console=console, disable=is_typed or not console.is_terminal) as progress,
     ):
         task = progress.add_task("", total=None)
-
-        def encode(texts: Texts) -> EncodedTexts:
-            return encode_texts(run.tokenizer, texts, run.evidence)
-
-        def answer(rows: list[Row], texts: EncodedTexts) -> None:
-            nonlocal num_unfamiliar, num_abstained
-            shares = probabilities(
-                run.model,
-                texts,
-                tokens_per_batch,
-                device,
-                precision,
-                run.objective,
-                run.temperature,
-            )
-            if not shares.isfinite().all():
-                raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
-            is_unfamiliar = run.is_unfamiliar(texts)
-            num_unfamiliar += int(is_unfamiliar.sum())
-            more: dict[str, Sequence[str]] = {}
-            if least is not None:
-                confidence = shares.max(dim=-1).values.numpy()
-                more[ABSTAINED] = reasons_to_abstain(confidence, is_unfamiliar, least)
-                num_abstained += sum(map(bool, more[ABSTAINED]))
-            if config.reasons:
-                pairs = zip(rows, shares, strict=True)
-                more[REASONS] = [_reason(run, row, columns, each) for row, each in pairs]
-            for row in labelled(rows, shares, run.labels, run.objective, join, more):
+        rows = _rows(config, columns, counts)
+        for window, texts in encoded_ahead(windows(rows), encode, pool):
+            for row in _answers(config, run, window, texts, least, counts):
                 write(row)
-            progress.advance(task, len(rows))
+            progress.advance(task, len(window))
+    _print_notes(console, config, counts, least)
+    return counts["rows"]
 
-        windows = Windows(encode, answer, pool)
-        source = (config.input, config.format, columns[0], config.encoding, config.separator)
-        for row in read_rows(*source, keys="", before_waiting=windows.finish):
-            texts = _texts(row, columns, f"{config.input}, row {num_rows}")
-            windows.add(row, texts)
-            num_rows += 1
-            num_blank += any(map(is_blank, texts))
-        windows.finish()
-    if num_blank:
-        say(f"note: {num_blank} of {num_rows} texts are empty; they get the prediction for no text")
+
+def _columns(config: PredictConfig, run: Run) -> list[str]:
+    """Return the names of the column with the text and, for pairs, of that with the second one."""
+    data = run.config.data
+    columns = [config.text_column or data.text_column]
+    if data.text_pair_column:
+        columns.append(config.text_pair_column or data.text_pair_column)
+    return columns
+
+
+def _rows(
+    config: PredictConfig, columns: Sequence[str], counts: Counter[str]
+) -> Iterator[tuple[Row, Texts]]:
+    """Yield each row of the input with its text or pair of texts."""
+    source = (config.input, config.format, columns[0], config.encoding, config.separator)
+    for row in read_rows(*source, keys=""):
+        where = f"{config.input}, row {counts['rows']}"
+        texts = []
+        for key, column in zip(("text_column", "text_pair_column"), columns, strict=False):
+            if column not in row:
+                raise DataError(f"{where}: {no_column(column, key, list(row), keys='')}")
+            text = as_text(row[column])
+            if text is None:
+                raise DataError(f"{where}: {column!r} holds {shown(row[column])}, not text")
+            texts.append(text)
+        counts["rows"] += 1
+        counts["empty"] += any(map(is_blank, texts))
+        yield row, tuple(texts)
+
+
+def windows(rows: Iterable[tuple[Row, Texts]]) -> Iterator[Window]:
+    """Yield rows with their texts, some thousands together, fewer if they are long."""
+    window: Window = []
+    num_characters = 0
+    for row, texts in rows:
+        window.append((row, texts))
+        num_characters += sum(map(len, texts))
+        if len(window) == ROWS_AT_ONCE or num_characters >= CHARACTERS_AT_ONCE:
+            yield window
+            window = []
+            num_characters = 0
+    if window:
+        yield window
+
+
+def encoded_ahead(
+    windows: Iterable[Window],
+    encode: Callable[[Window], EncodedTexts],
+    pool: ThreadPoolExecutor,
+) -> Iterator[tuple[Window, EncodedTexts]]:
+    """Yield each window with its encoded texts; the next one is tokenized in the meantime."""
+    before: tuple[Window, Future[EncodedTexts]] | None = None
+    for window in windows:
+        now = (window, pool.submit(encode, window))
+        if before is not None:
+            yield before[0], before[1].result()
+        before = now
+    if before is not None:
+        yield before[0], before[1].result()
+
+
+def _answers(
+    config: PredictConfig,
+    run: Run,
+    window: Window,
+    texts: EncodedTexts,
+    least: float | None,
+    counts: Counter[str],
+) -> Iterator[Row]:
+    """Yield the rows of a window with what the run makes of their texts."""
+    device = best_device(config.accelerator)
+    shares = probabilities(
+        run.model,
+        texts,
+        config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536),
+        device,
+        torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32,
+        run.objective,
+        run.temperature,
+    )
+    if not shares.isfinite().all():
+        raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
+    is_unfamiliar = run.is_unfamiliar(texts)
+    counts["unfamiliar"] += int(is_unfamiliar.sum())
+    more: dict[str, Sequence[str]] = {}
     if least is not None:
-        say(
-            f"abstained on {num_abstained} of {num_rows} texts, {num_unfamiliar} of them unfamiliar"
-        )
-    elif num_unfamiliar:
-        say(
-            f"note: {num_unfamiliar} of {num_rows} texts are unlike those of training; "
-            "min_confidence=... or target_accuracy=... leaves them without a label"
-        )
+        confidence = shares.max(dim=-1).values.numpy()
+        more[ABSTAINED] = reasons_to_abstain(confidence, is_unfamiliar, least)
+        counts["abstained"] += sum(map(bool, more[ABSTAINED]))
+    if config.reasons:
+        pairs = zip(window, shares, strict=True)
+        more[REASONS] = [_reason(run, texts, each) for (_, texts), each in pairs]
+    join = run.config.data.label_separator.join if config.output.endswith(".csv") else None
+    rows = [row for row, _ in window]
+    yield from labelled(rows, shares, run.labels, run.objective, join, more)
+
+
+def _reason(run: Run, texts: Texts, shares: Tensor) -> str:
+    """Return the words that add most to the likeliest class of a text, such as `good +1.2`."""
+    text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+    likeliest = run.labels[int(shares.argmax())]
+    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)
+
+
+def _print_notes(
+    console: Console, config: PredictConfig, counts: Counter[str], least: float | None
+) -> None:
+    """Print what the reader of the answers should know."""
+    rows = counts["rows"]
+    if empty := counts["empty"]:
+        note = f"note: {empty} of {rows} texts are empty; they get the prediction for no text"
+        show_line(console, note)
+    unfamiliar = counts["unfamiliar"]
+    if least is not None:
+        abstained = f"abstained on {counts['abstained']} of {rows} texts"
+        show_line(console, f"{abstained}, {unfamiliar} of them unfamiliar")
+    elif unfamiliar:
+        remedy = "min_confidence=... or target_accuracy=... leaves them without a label"
+        are = "texts are unlike those of training"
+        show_line(console, f"note: {unfamiliar} of {rows} {are}; {remedy}")
     if config.output != "-":
-        say(f"texts labelled: {num_rows}, in {config.output}")
-    elif num_rows == 0:
-        say("0 texts")
-    return num_rows
+        show_line(console, f"texts labelled: {rows}, in {config.output}")
+    elif rows == 0:
+        show_line(console, "0 texts")
 
 
 def _least_confidence(config: PredictConfig, run: Run) -> float | None:
@@ -166,73 +229,6 @@ def _least_confidence(config: PredictConfig, run: Run) -> float | None:
     if run.chosen.curve is None:
         raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
     return chosen_confidence(run.chosen.curve, config.target_accuracy)
-
-
-def _reason(run: Run, row: Row, columns: Sequence[str], shares: Tensor) -> str:
-    """Return the words that add most to the likeliest class of a row, such as `good +1.2`."""
-    texts = tuple(row[column] for column in columns)
-    text = texts[0] if len(texts) == 1 else texts
-    likeliest = run.labels[int(shares.argmax())]
-    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)
-
-
-def _texts(row: Row, columns: Sequence[str], where: str) -> tuple[str, ...]:
-    """Return the row's text or pair of texts."""
-    for column in columns:
-        if not isinstance(row.get(column), str):
-            raise DataError(
-                f"{where}: no text in column {column!r}; it has {listed(list(row))} "
-                f"(name the column with text_column=...){separator_hint(list(row), keys='')}"
-            )
-    return tuple(row[column] for column in columns)
-
-
-class Windows:
-    """Windows of rows: one is tokenized while the one before it is answered.
-
-    Only tokenizing is left to the other thread, which it does without Python's lock. Rows are read
-    in this one: a thread that waits for standard input could not be stopped by Ctrl-C.
-    """
-
-    def __init__(
-        self,
-        encode: Callable[[Texts], EncodedTexts],
-        answer: Callable[[list[Row], EncodedTexts], None],
-        pool: ThreadPoolExecutor,
-    ) -> None:
-        self.encode = encode
-        self.answer = answer
-        self.pool = pool
-        self.rows: list[Row] = []  # of the window that is being filled
-        self.texts: Texts = []
-        self.num_characters = 0
-        self.encoding: tuple[list[Row], Future[EncodedTexts]] | None = None
-
-    def add(self, row: Row, texts: tuple[str, ...]) -> None:
-        """Take a row; where it fills a window, answer the window before."""
-        self.rows.append(row)
-        self.texts.append(texts)
-        self.num_characters += sum(map(len, texts))
-        if len(self.rows) == ROWS_AT_ONCE or self.num_characters >= CHARACTERS_AT_ONCE:
-            self._advance()
-
-    def finish(self) -> None:
-        """Answer all rows that were taken."""
-        self._advance()
-        self._advance()
-
-    def _advance(self) -> None:
-        """Begin to tokenize the rows that were taken, and answer those before them."""
-        before = self.encoding
-        self.encoding = None
-        if self.rows:
-            self.encoding = (self.rows, self.pool.submit(self.encode, self.texts))
-        self.rows = []
-        self.texts = []
-        self.num_characters = 0
-        if before is not None:
-            rows, texts = before
-            self.answer(rows, texts.result())
 
 
 def added_columns(labels: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
@@ -39,7 +39,7 @@ from headscope.errors import (
 )
 from headscope.files import new_folder, read_json, remove_empty, write_atomic, write_text
 from headscope.signals import end, signals_taken
-from headscope.validation import check, to_yaml, validate
+from headscope.validation import check, validate
 
 JOB = "job.json"  # the overrides of a job, and those that all jobs share
 FAILURE = "failure.json"
@@ -343,4 +343,16 @@ def write_best(folder: Path, job: str) -> None:
         return
     for key in ("name", "resume", "outputs_dir"):
         del settings[key]
-    write_text(folder / BEST, to_yaml({"defaults": ["train", "_self_"], **settings}))
+    content = escaped({"defaults": ["train", "_self_"], **settings})
+    write_text(folder / BEST, OmegaConf.to_yaml(content))  # which quotes 1e3 where it is a text
+
+
+def escaped(content: Any) -> Any:
+    """Return settings in which OmegaConf reads each "${" as text."""
+    if isinstance(content, str):
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", content)
+    if isinstance(content, dict):
+        return {key: escaped(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [escaped(value) for value in content]
+    return content

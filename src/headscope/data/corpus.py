@@ -7,7 +7,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -20,19 +20,22 @@ from headscope.config import DataConfig
 from headscope.data.columns import (
     TEXT_COLUMNS,
     class_counts,
+    class_names,
     column_digests,
     digests,
+    is_gap,
+    labels_of,
     numbers,
+    numbers_of,
     text_columns,
     texts_among,
     tuples,
     values,
 )
 from headscope.data.review import read_review, reviewed, row_keys
-from headscope.data.rows import is_blank
-from headscope.data.source import load_source, quiet, reason, truncate_texts
+from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
-from headscope.errors import DataError, listed, separator_hint, shown, warn
+from headscope.errors import DataError, listed, shown, warn
 from headscope.files import content_key
 
 TEXTS = re.compile("(large_)?string|null")
@@ -58,6 +61,12 @@ class Corpus:
     labels: list[str]
     facts: dict[str, Any] = field(default_factory=dict)
     groups: np.ndarray | None = None
+
+    def keep(self, role: str, rows: np.ndarray) -> None:
+        """Leave some rows of a split, by their numbers, and their groups of near-duplicates."""
+        self.splits[role] = self.splits[role].select(rows)
+        if role == "train" and self.groups is not None:
+            self.groups = in_order(self.groups[rows])
 
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
@@ -169,11 +178,9 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
 
 def limit_splits(corpus: Corpus, config: DataConfig) -> None:
     """Take at most data.limit texts of each split."""
-    for role, split in corpus.splits.items():
+    for role, split in [*corpus.splits.items()]:
         rows = limited_rows(numbers(split, "label"), config.limit, config.split_seed)
-        corpus.splits[role] = split.select(rows)
-        if role == "train" and corpus.groups is not None:
-            corpus.groups = in_order(corpus.groups[rows])
+        corpus.keep(role, rows)
     if not config.multi_label:  # there a sample may well lack a label that few texts have
         check_classes(corpus, config, hint=f"; data.limit={config.limit} left no more: raise it")
 
@@ -215,27 +222,24 @@ class Split:
 
     name: str
     dataset: Dataset
-    labels: list[list[Any]]  # of each row, as the source has them
+    labels: list[list[str]]  # the names of each row's
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
         """Return the columns text, text_pair (for pairs) and label, as `Corpus` has them."""
-        index = {name: number for number, name in enumerate(classes)}
-        names = [
-            [label if label in index else label_name(label) for label in labels]
-            for labels in self.labels
-        ]
-        if unknown := set(chain.from_iterable(names)) - index.keys():
-            rows = sum(not unknown.isdisjoint(row) for row in names)
+        index = numbers_of(classes)
+        if unknown := set(chain.from_iterable(self.labels)) - index.keys():
+            rows = sum(not unknown.isdisjoint(names) for names in self.labels)
+            hint = " (-1 often marks a split without labels: name another split)"
             raise DataError(
-                f"{place(self.name, config, config.label_column)}: {rows} of {len(names)} rows "
-                f"have unknown labels {listed(sorted(unknown))}; expected {listed(classes)} (a "
-                "split without labels is often marked -1: name another split)"
+                f"{place(self.name, config, config.label_column)}: {rows} of {len(self.labels)} "
+                f"rows have unknown labels {listed(sorted(unknown))}; expected {listed(classes)}"
+                f"{hint if '-1' in unknown else ''}"
             )
-        column: Any = [index[row[0]] for row in names if row]
+        column: Any = [index[names[0]] for names in self.labels if names]
         if config.multi_label:
-            table = np.zeros((len(names), len(classes)), np.int8)
-            for row, row_names in enumerate(names):
-                table[row, [index[name] for name in row_names]] = 1
+            table = np.zeros((len(self.labels), len(classes)), np.int8)
+            for row, names in enumerate(self.labels):
+                table[row, [index[name] for name in names]] = 1
             column = pa.FixedSizeListArray.from_arrays(pa.array(table.ravel()), len(classes))
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
@@ -246,8 +250,7 @@ class Split:
 def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     """Check columns and labels of a split, and return its rows with a text and a label.
 
-    Others are an error unless data.drop_empty is set. Where a text has any number of labels, an
-    empty list or cell is no gap, but a list that is null or has one is.
+    Others are an error unless data.drop_empty is set.
     """
     if name not in source:
         raise DataError(
@@ -256,19 +259,20 @@ def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
         )
     dataset = source[name]
     check_columns(dataset, name, config)
-    labels = read_labels(dataset, name, config)
-    gaps = {column: map(is_gap, values(dataset, column)) for column in text_columns(config)}
-    gaps[config.label_column] = map(is_gap, labels)
-    is_empty = np.zeros(len(dataset), bool)
-    for column, gaps_of_column in gaps.items():
-        has_gap = np.fromiter(gaps_of_column, bool, len(dataset))
-        is_empty |= has_gap
+    labels = labels_of(dataset, place(name, config, config.label_column), config)
+    gaps = {
+        column: np.fromiter(map(is_gap, values(dataset, column)), bool)
+        for column in text_columns(config)
+    }
+    gaps[config.label_column] = np.array([names is None for names in labels], bool)
+    for column, has_gap in gaps.items():
         if has_gap.any() and not config.drop_empty:
             raise DataError(
                 f"{place(name, config, column)}: {has_gap.sum()} of {len(dataset)} rows are empty "
                 f"or null (the first is row {has_gap.argmax()}); fix them or set "
                 "data.drop_empty=true"
             )
+    is_empty = np.any([*gaps.values()], axis=0)
     message = (
         f"{config.file_of(name)}, split {name}: dropped {is_empty.sum()} of {len(dataset)} rows "
         f"with an empty {' or '.join(map(repr, gaps))}"
@@ -277,36 +281,27 @@ def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
         raise DataError(f"{message}; none is left")
     if is_empty.any():
         warn(message)
-    rows = np.flatnonzero(~is_empty)
-    return Split(name, dataset.select(rows), [labels[row] for row in rows])
+    full = zip(labels, is_empty, strict=True)
+    complete = [names for names, has_gap in full if names is not None and not has_gap]
+    return Split(name, dataset.select(np.flatnonzero(~is_empty)), complete)
 
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if a column is missing or holds no texts or no labels."""
     where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
-    names = dataset.column_names
-    for key in ("text_column", "text_pair_column", "label_column"):
-        column = getattr(config, key)
-        if column is None:
-            continue
-        if column not in names:
-            has = f"it has {listed(names)}{separator_hint(names)}"
-            raise DataError(f"{where}: no column {column!r} for data.{key}; {has}")
-        feature = dataset.features[column]
-        kind = kind_of(feature)
-        if key != "label_column":
-            is_right = TEXTS.fullmatch(kind)
-            expected = "text"
-        else:
-            is_right = LABELS.fullmatch(kind_of(getattr(feature, "feature", feature)))
-            expected = "integers, strings or, with data.multi_label=true, lists of them"
-            if isinstance(feature, List | LargeList) and not config.multi_label:
-                is_right = None
-        if is_right is None:
-            raise DataError(f"{where}: column {column!r}: expected {expected}, got {kind}")
-    used = dataset.select_columns([*text_columns(config), config.label_column])
-    try:
-        used.data.validate(full=True)  # a parquet file may hold bytes that are not UTF-8
+    check_names(dataset.column_names, config, where)
+    label = dataset.features[config.label_column]
+    expected = dict.fromkeys(text_columns(config), ("text", TEXTS))
+    if config.multi_label:
+        label = getattr(label, "feature", label)
+    kinds = "integers, strings or, with data.multi_label=true, lists of them"
+    expected[config.label_column] = (kinds, LABELS)
+    for column, (words, pattern) in expected.items():
+        kind = kind_of(label if column == config.label_column else dataset.features[column])
+        if not pattern.fullmatch(kind):
+            raise DataError(f"{where}: column {column!r}: expected {words}, got {kind}")
+    try:  # a parquet file may hold bytes that are not UTF-8
+        dataset.select_columns([*expected]).data.validate(full=True)
     except pa.ArrowInvalid as error:
         raise DataError(f"{where}: {reason(error)}; fix or drop the row") from error
 
@@ -319,78 +314,6 @@ def kind_of(feature: Any) -> str:
 def place(split: str, config: DataConfig, column: str) -> str:
     """Return where something stands, for a message."""
     return f"{config.file_of(split)}, split {split}, column {column!r}"
-
-
-def read_labels(dataset: Dataset, split: str, config: DataConfig) -> list[list[Any]]:
-    """Return the labels of each row; a DataError for fractions, or a number twice in a list.
-
-    Whole numbers may be floating: pandas makes them so beside a gap. Lists of 0 and 1 for each
-    class would be read as two labels.
-    """
-    where = place(split, config, config.label_column)
-    names = dict(enumerate(names_of_class_label(dataset, config)))
-    rows = []
-    distinct: dict[tuple[Any, ...], list[Any]] = {}  # rows share lists: a split may have millions
-    for row, labels in enumerate(label_lists(dataset, config)):
-        whole = [label for label in labels if not isinstance(label, str) and not is_gap(label)]
-        if any(label % 1 != 0 for label in whole):
-            raise DataError(f"{where}, row {row}: expected integers or strings, got {whole[:10]}")
-        if len(whole) > len(set(whole)):
-            raise DataError(
-                f"{where}, row {row}: expected the labels that a text has, such as [0, 3], got "
-                f"{whole[:10]}, which has one twice"
-            )
-        named = [names.get(label, label) for label in labels]
-        rows.append(distinct.setdefault(tuple(named), named))
-    return rows
-
-
-def label_lists(dataset: Dataset, config: DataConfig) -> Iterator[list[Any]]:
-    """Yield the labels of each row: its value or, if data.multi_label, its list or parts."""
-    for cell in values(dataset, config.label_column):
-        if isinstance(cell, list):
-            yield cell
-        elif config.multi_label and isinstance(cell, str):
-            yield split_labels(cell, config.label_separator)
-        else:
-            yield [cell]
-
-
-def split_labels(cell: str, separator: str) -> list[str]:
-    """Return the labels between separators; an empty cell holds none."""
-    return [part.strip() for part in cell.split(separator) if part.strip()]
-
-
-def is_gap(value: Any) -> bool:
-    """Tell whether a value is null, NaN or a blank text, or a list with one of these."""
-    if isinstance(value, list):
-        return any(map(is_gap, value))
-    if isinstance(value, str):
-        return is_blank(value)
-    return value is None or value != value
-
-
-def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str]:
-    """Return the names of a ClassLabel, or of a list of them; none for another column."""
-    feature = dataset.features[config.label_column]
-    return list(getattr(getattr(feature, "feature", feature), "names", []))
-
-
-def class_names(train: Dataset, rows: Iterable[list[Any]], config: DataConfig) -> list[str]:
-    """Return the names of the classes: a ClassLabel's own, else the labels in order, as strings."""
-    if names := names_of_class_label(train, config):
-        return names
-    labels = set(chain.from_iterable(rows))
-    if not labels:
-        raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
-    ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
-    # Each name once: where one file has 3 and another "3;5", both are read as class 3.
-    return list(dict.fromkeys(map(label_name, ordered)))
-
-
-def label_name(label: object) -> str:
-    """Return the name of a class: 3.0, as pandas writes 3 beside a gap, is called 3."""
-    return str(int(label)) if isinstance(label, bool | float) else str(label).strip()
 
 
 # What is checked before anything is trained.

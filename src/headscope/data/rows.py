@@ -1,28 +1,27 @@
-"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json.
+"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json, parquet.
 
-Python's own modules read it. `datasets` would read it by pandas, which takes the first cell of a
-row with too many cells as its index, so that `good, film,1` becomes the text " film"; and by
-pyarrow, which takes a label such as "2024-01-02" as a time.
+Python's csv module reads tables. That of pyarrow joins a row whose quotation mark is not closed
+with the next one, without a word; `datasets` reads by pandas, which takes the first cell of a row
+with too many cells as its index.
 """
 
+import bz2
 import codecs
 import csv
 import gzip
 import io
 import json
+import lzma
 import re
-import select
 import sys
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headscope.config import EMBEDDED, DataConfig, expanded, is_local
-from headscope.errors import DataError, listed, separator_hint, shown
-from headscope.validation import message
+from headscope.errors import DataError, listed, shown
 
 Row = dict[str, Any]
 FORMATS = {
@@ -34,14 +33,21 @@ FORMATS = {
     ".parquet": "parquet",
     ".txt": "lines",
 }
-TABLES = ("csv", "tsv", "json", "jsonl", "parquet")
-MOST_JSON = 2**24  # bytes of a list in one file, of which the first row is no quicker than all
-PATIENCE = 0.01  # seconds that a pipe may take to fill again before it counts as slow
+PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+OBJECT = 'an object such as {"text": "..."}'
 
 
-def ending_of(path: Path) -> str:
-    """Return the ending of a file's name, before .gz."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()
+def format_of(path: Path) -> str:
+    """Return the format of a file by the ending of its name; a DataError for another ending."""
+    name = path.with_suffix("") if path.suffix in PACKED else path
+    if name.suffix.lower() not in FORMATS:
+        packed = ", ".join(PACKED)
+        raise DataError(
+            f"{path}: expected a name that ends in {', '.join(FORMATS)}, perhaps with one of "
+            f"{packed} behind it"
+        )
+    return FORMATS[name.suffix.lower()]
 
 
 def read_rows(
@@ -51,121 +57,74 @@ def read_rows(
     encoding: str = "utf-8",
     separator: str | None = None,
     keys: str = "data.",
-    before_waiting: Callable[[], object] = lambda: None,
 ) -> Iterator[Row]:
-    """Yield each row of a file, which may end in .gz, or of standard input ("-").
+    """Yield each row of a file, which may end in .gz, .bz2 or .xz, or of standard input ("-").
 
     Args:
         path: of the file.
-        form: lines (each is a text), text (the whole file is one), csv, tsv, jsonl, json (a list of
-            objects, or as jsonl), or auto: by the ending of the file's name, else lines.
-        text_column: the name of the column that lines and texts make.
+        form: lines (each is a text), csv, tsv, jsonl (an object a line), json (a list of objects,
+            objects one after the other, or an object of columns), parquet, or auto: by the ending
+            of the file's name; without one lines.
+        text_column: the name of the column that lines make.
         encoding: text encoding; utf-8 is also UTF-16 with a BOM.
         separator: column delimiter; None: a comma, or a tab in tsv.
         keys: prefix of `encoding` and `separator` on the command line.
-        before_waiting: called before standard input is waited for.
 
     Raises:
         DataError: for what cannot be read; it names the file and the row, counted from 0.
     """
     if form == "auto":
-        form = FORMATS.get(ending_of(Path(path)), "lines")
+        form = format_of(Path(path)) if Path(path).suffix else "lines"
     name = "standard input" if path == "-" else path
     number = 0
     try:
-        with open_text(path, encoding, before_waiting) as file:
-            if form == "lines":
-                rows: Iterator[Row] = ({text_column: line.rstrip("\r\n")} for line in file)
-            elif form == "text":
-                rows = iter([{text_column: re.sub("\r\n?", "\n", file.read())}])
-            elif form in ("csv", "tsv"):
-                rows = csv_rows(file, separator or {"csv": ",", "tsv": "\t"}[form], keys)
-            else:
-                rows = json_rows(file)
-            for row in rows:
-                yield row
-                number += 1
+        for row in _rows(path, form, text_column, encoding, separator, keys):
+            yield row
+            number += 1
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}, after {number} rows: {error}; set the text encoding, such as "
             f"{keys}encoding=cp1252 or {keys}encoding=shift_jis"
         ) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{name}: cannot be unpacked: {error}") from error
-    except (csv.Error, ValueError, RecursionError) as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from error
+    except csv.Error as error:
+        remedy = 'a text with a " in it is written "so ""quoted"" it is"'
+        raise DataError(f"{name}, row {number}: {error}; {remedy}") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{name}, row {number}: {error}") from error
 
 
-def visible(path: Path, pattern: str) -> list[Path]:
-    """Return the files that match, sorted, but for those hidden or in a hidden folder."""
-    return sorted(
-        file
-        for file in path.glob(pattern)
-        if file.is_file() and not re.search(r"(^|/)[._]", file.relative_to(path).as_posix())
-    )
-
-
-def missing_columns(config: DataConfig) -> Iterator[str]:
-    """Yield a message for each column of the settings that the files' first rows do not have.
-
-    It reads no more, and is asked before anything heavy is imported. What has no columns of its
-    own, such as a Hub id or text files, has no message.
-    """
-    if config.path == EMBEDDED or not is_local(config.path):
-        return
-    for path in filter(None, (config.path, config.validation_path, config.test_path)):
-        names = columns_of(expanded(path), config)
-        for key in ("text_column", "text_pair_column", "label_column") if names else ():
-            column = getattr(config, key)
-            if column is not None and column not in names:
-                hint = separator_hint(names).removeprefix("; ")
-                expected = f"one of the columns {listed(names)} of {path}"
-                yield message(f"data.{key}", expected, column, *filter(None, [hint]))
-
-
-def columns_of(path: Path, config: DataConfig) -> list[str]:
-    """Return the columns of a file or of all tables in a folder; none where they are unknown."""
-    tables = [path] if path.is_file() else visible(path, "**/*")
-    tables = [table for table in tables if FORMATS.get(ending_of(table)) in TABLES]
-    if path.is_dir() and visible(path, "train/*/*.txt"):  # a folder of text files for each class
-        return []
-    names: dict[str, None] = {}
-    for table in tables:
-        try:
-            columns = _first_columns(table, config)
-        except Exception:  # whoever reads the whole file says what is wrong with it
-            columns = None
-        if columns is None or (path.is_dir() and len(columns) == 1):  # its card has a separator
-            return []
-        names |= dict.fromkeys(columns)
-    return list(names)
-
-
-def _first_columns(path: Path, config: DataConfig) -> list[str] | None:
-    form = FORMATS[ending_of(path)]
+def _rows(
+    path: str, form: str, text_column: str, encoding: str, separator: str | None, keys: str
+) -> Iterator[Row]:
     if form == "parquet":
-        from pyarrow.parquet import read_schema  # heavy
+        from pyarrow.parquet import ParquetFile  # heavy
 
-        return list(read_schema(path).names)
-    if form in ("json", "jsonl"):  # the first row may lack what others have
-        is_large = form == "json" and path.stat().st_size > MOST_JSON
-        if config.drop_empty or is_large:
-            return None
-    rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
-    row = next(rows, None)
-    return None if row is None else list(row)
+        for batch in ParquetFile(path).iter_batches():
+            yield from batch.to_pylist()
+        return
+    with open_text(path, encoding) as file:
+        if form == "lines":
+            for line in file:
+                yield {text_column: line.rstrip("\r\n")}
+        elif form in ("csv", "tsv"):
+            yield from csv_rows(file, separator or {"csv": ",", "tsv": "\t"}[form], keys)
+        else:
+            yield from json_rows(file, is_lines=form == "jsonl")
 
 
 @contextmanager
-def open_text(
-    path: str, encoding: str, before_waiting: Callable[[], object] = lambda: None
-) -> Iterator[io.TextIOWrapper]:
+def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
     """Open a file, or standard input for "-", as text: line ends as they are, without a BOM."""
     raw: Any
     if path == "-":
-        raw = io.BufferedReader(StandardInput(before_waiting))
+        if sys.stdin is None:
+            raise DataError("standard input is closed; name a file: input=...")
+        raw = io.BufferedReader(sys.stdin.buffer)
     else:
-        raw = (gzip.open if path.endswith(".gz") else open)(path, "rb")
+        unpack: Any = PACKED.get(Path(path).suffix, open)
+        raw = unpack(path, "rb")
     with raw:
         if codecs.lookup(encoding).name == "utf-8":
             is_wide = raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -173,64 +132,81 @@ def open_text(
         yield io.TextIOWrapper(raw, encoding, newline="")
 
 
-class StandardInput(io.RawIOBase):
-    """Standard input, which tells when it is about to wait for more."""
-
-    def __init__(self, before_waiting: Callable[[], object]) -> None:
-        if sys.stdin is None:
-            raise DataError("standard input is closed; name a file: input=...")
-        self.before_waiting = before_waiting
-
-    def readable(self) -> bool:
-        """Tell BufferedReader that it may read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what has come; wait only where nothing has."""
-        source: Any = sys.stdin.buffer
-        try:
-            is_ready = bool(select.select([source], [], [], PATIENCE)[0])
-        except OSError:  # Windows can ask sockets alone
-            is_ready = False
-        if not is_ready:
-            self.before_waiting()
-        content = source.read1(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-
 def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
-    """Yield the rows of a csv or tsv file; ValueError for one with more cells than columns."""
+    """Yield the rows of a csv or tsv file; ValueError for one with more cells than columns.
+
+    A column without a name, such as a spreadsheet adds behind the others, is called by its number.
+    """
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
     delimiter = separator.replace("\\t", "\t")
-    reader = csv.DictReader(file, delimiter=delimiter, strict=True, restval="")
-    names = [name for name in reader.fieldnames or [] if name]
+    rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
+    names = [name or f"column_{number}" for number, name in enumerate(next(rows, []), start=1)]
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have the same name, of {shown(names)}; rename one")
-    for row in reader:
-        if any(row.pop(None, ())):
+    for cells in rows:
+        if any(cells[len(names) :]):
             raise ValueError(
                 f"has more cells than the first line, which has {len(names)}; put quotes around a "
                 f"text with a {delimiter!r} in it{separator_hint(names, keys)}"
             )
-        yield row
+        cells += [""] * (len(names) - len(cells))
+        yield dict(zip(names, cells, strict=False))
 
 
-def json_rows(file: Iterable[str]) -> Iterator[Row]:
-    """Yield the objects of a file, one a line or all in one list."""
-    for line in file:
-        if not line.strip():
-            continue
-        text = "".join([line, *file]) if line.lstrip().startswith("[") else line
-        content = json.loads(text)
-        if "\\u" in text:  # half a surrogate pair is JSON, and cannot be encoded
-            json.dumps(content, ensure_ascii=False).encode()
-        for row in content if isinstance(content, list) else [content]:
+def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
+    """Yield the objects of a file: one a line, or in any other layout."""
+    if is_lines:
+        values: Iterable[Any] = (
+            _without_halves(json.loads(line), line) for line in file if not line.isspace()
+        )
+    else:
+        values = _documents(file.read())
+    for value in values:
+        rows = value if isinstance(value, list) or is_lines else _by_rows(value)
+        for row in rows if isinstance(rows, list) else [rows]:
             if not isinstance(row, dict):
-                raise ValueError(
-                    f'expected an object such as {{"text": "..."}}, got {shown(json.dumps(row))}'
-                )
+                raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
             yield row
+
+
+def _documents(text: str) -> Iterator[Any]:
+    """Yield the values that stand in a text one after the other."""
+    decoder = json.JSONDecoder()
+    end = _next_sign(text, 0)
+    while end < len(text):
+        value, end = decoder.raw_decode(text, end)
+        yield _without_halves(value, text)
+        end = _next_sign(text, end)
+
+
+def _next_sign(text: str, start: int) -> int:
+    return re.compile(r"\s*").match(text, start).end()  # type: ignore[union-attr]
+
+
+def _without_halves(content: Any, text: str) -> Any:
+    """Return the content of JSON with U+FFFD for half a surrogate pair: no encoding has one."""
+    if not re.search(r"\\u[dD]", text):
+        return content
+    return json.loads(HALF.sub("\ufffd", json.dumps(content, ensure_ascii=False)))
+
+
+def _by_rows(value: Any) -> Any:
+    """Return an object of columns, which are lists or, as pandas writes them, objects, by rows."""
+    if not isinstance(value, dict) or not all(isinstance(c, list | dict) for c in value.values()):
+        return value
+    columns = [column if isinstance(column, list) else column.values() for column in value.values()]
+    return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def as_text(value: object) -> str | None:
+    """Return the text that a value of a column of texts stands for; None if it is no text.
+
+    A missing one (None, NaN, pandas' NA) is an empty text; U+FFFD replaces half a surrogate pair.
+    """
+    if isinstance(value, str):
+        return HALF.sub("\ufffd", value)
+    is_missing = value is None or type(value).__name__ == "NAType"
+    return "" if is_missing or (isinstance(value, float) and value != value) else None
 
 
 def as_list(column: Any, key: str) -> list[Any]:
@@ -252,3 +228,20 @@ def as_list(column: Any, key: str) -> list[Any]:
 def is_blank(text: str) -> bool:
     """Tell whether a text shows nothing: whitespace, zero-width and control characters alone."""
     return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
+
+
+def no_column(column: str, key: str, names: Sequence[str], keys: str = "data.") -> str:
+    """Return the message for a column that a file does not have."""
+    quoted = [name if name == name.strip() else repr(name) for name in names]
+    return (
+        f"no column {column!r} for {keys}{key}; it has {listed(quoted)} (a table's first line "
+        f"holds the names){separator_hint(names, keys)}"
+    )
+
+
+def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:
+    """Return what to do about a csv file whose header has semicolons or tabs and no comma."""
+    for name, mark, written in (("semicolons", ";", ";"), ("tabs", "\t", "\\t")):
+        if len(columns) == 1 and mark in columns[0]:
+            return f'; its first line has {name} and no comma: set "{keys}separator={written}"'
+    return ""

@@ -1,8 +1,6 @@
 """Any source of texts as a DatasetDict: default data, Hub id, folder, files, your own function."""
 
 import hashlib
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -11,19 +9,18 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features
+from pyarrow.parquet import read_schema
 
 from headscope.config import EMBEDDED, DataConfig, expanded, is_local
 from headscope.data.columns import text_columns, texts_among, tuples
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import FORMATS, TABLES, Row, ending_of, read_rows, visible
+from headscope.data.rows import Row, as_text, format_of, no_column, read_rows
 from headscope.data.tokenizer import beginning, max_characters
 from headscope.errors import DataError, first_line, shown
 from headscope.extension import called, is_import_path, resolve
 from headscope.files import cache_folder, temporary_path
 
-WHOLE = re.compile(r"\s*(0|-?[1-9][0-9]{0,17})\s*")  # 007 is a name
-LABELLED = re.compile(r"\s*((?:__label__\S*\s*)*)(.*)", re.DOTALL)
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -31,10 +28,8 @@ def load_source(config: DataConfig) -> DatasetDict:
     """Return the source's own splits and columns, unchecked.
 
     `data.path` is `licenses` (the default data), a Hub id, a folder in Hub layout (data files,
-    perhaps a card), a folder with one folder of .txt files for each class (below train/ and test/
-    or not), a csv, tsv, json, jsonl, parquet or txt file (lines of `__label__name text`, as
-    fastText reads them), or `my_package:load`, a function that is called with `config` and returns
-    rows by split.
+    perhaps a card), a csv, tsv, json, jsonl or parquet file, or `my_package:load`, a function that
+    is called with `config` and returns rows by split.
 
     Raises:
         ConfigError: if that function cannot be imported or called.
@@ -53,7 +48,7 @@ def load_source(config: DataConfig) -> DatasetDict:
             return datasets.load_dataset(config.path, config.name, revision=config.revision)
         with quiet():
             if path.is_dir():
-                return load_class_folders(path, config) or load_hub_folder(path, config)
+                return load_folder(path, config)
             files = {
                 config.train_split: config.path,
                 config.validation_split or "validation": config.validation_path,
@@ -87,27 +82,7 @@ def load_own(config: DataConfig) -> DatasetDict:
         ) from error
 
 
-def load_class_folders(path: Path, config: DataConfig) -> DatasetDict | None:
-    """Load path/split/class/*.txt, or path/class/*.txt as one split; None for another layout."""
-    tables = [file for file in visible(path, "**/*") if FORMATS.get(ending_of(file)) in TABLES]
-    files = visible(path, "*/*/*.txt") or visible(path, "*/*.txt")
-    if not files or (tables and not visible(path, "train/*/*.txt")):
-        return None
-    splits: dict[str, list[Path]] = defaultdict(list)
-    for file in files:
-        *split, _, _ = file.relative_to(path).parts
-        splits["/".join(split) or config.train_split].append(file)
-
-    def rows(files: list[Path]) -> Iterator[Row]:
-        for file in files:
-            for row in read_rows(str(file), "text", config.text_column, config.encoding):
-                yield {**row, config.label_column: file.parent.name}
-
-    loaded = {split: load_rows(rows(files), config, str(path)) for split, files in splits.items()}
-    return DatasetDict(loaded)
-
-
-def load_hub_folder(path: Path, config: DataConfig) -> DatasetDict:
+def load_folder(path: Path, config: DataConfig) -> DatasetDict:
     """Load a folder in Hub layout: `datasets` finds the files of each split by names or card."""
     if (path / "state.json").is_file():
         raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
@@ -128,27 +103,31 @@ def load_hub_folder(path: Path, config: DataConfig) -> DatasetDict:
 def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None = None) -> Dataset:
     """Load files of one format, one after the other; `separator` is that of a folder's card."""
     for path in paths:
-        if ending_of(path) not in FORMATS:
-            raise DataError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
         if not path.is_file():  # a reader of a pipe could wait for ever
             raise DataError(f"{path}: is not a file")
-    form = FORMATS[ending_of(paths[0])]
-    if form == "parquet":
-        try:
-            files = [str(path) for path in paths]
-            return datasets.load_dataset("parquet", data_files=files, split="train")
-        except Exception as error:  # of `datasets` and pyarrow
-            message = f"{', '.join(files)}: cannot be read as parquet: {reason(error)}"
-            raise DataError(message) from error
-    if form == "lines":
-        rows = chain.from_iterable(labelled_lines(path, config) for path in paths)
-    else:
-        separator = config.separator or separator
-        rows = chain.from_iterable(
-            read_rows(str(path), encoding=config.encoding, separator=separator) for path in paths
-        )
-    has_cells = form in ("csv", "tsv") and not config.multi_label
-    return load_rows(rows, config, str(paths[0]), has_cells)
+    if format_of(paths[0]) == "parquet":
+        return load_parquet([str(path) for path in paths])
+    separator = config.separator or separator
+    rows = chain.from_iterable(
+        read_rows(str(path), format_of(path), encoding=config.encoding, separator=separator)
+        for path in paths
+    )
+    return load_rows(rows, config, str(paths[0]))
+
+
+def load_parquet(files: list[str]) -> Dataset:
+    """Load parquet files with the features that they have, such as a ClassLabel with its names."""
+    try:
+        schema = read_schema(files[0])
+        fields = [
+            field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
+            for field in schema
+        ]
+        features = Features.from_arrow_schema(pa.schema(fields, schema.metadata))
+        return datasets.load_dataset("parquet", data_files=files, split="train", features=features)
+    except Exception as error:  # of `datasets` and pyarrow
+        message = f"{', '.join(files)}: cannot be read as parquet: {reason(error)}"
+        raise DataError(message) from error
 
 
 @contextmanager
@@ -166,36 +145,27 @@ def quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def load_rows(
-    rows: Iterable[Row], config: DataConfig, path: str, has_cells: bool = False
-) -> Dataset:
-    """Return texts and labels of rows; the texts stay on disk.
-
-    Where labels are cells they are numbers if all of them are. If a column is missing, the columns
-    are those that there are, without values, for a message to name.
-    """
+def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
+    """Return texts and labels of rows; the texts stay on disk."""
     columns = text_columns(config)
     names: dict[str, None] = {}
     labels: list[Any] = []
 
     def texts() -> Iterator[Row]:
         for number, row in enumerate(rows):
-            for column in columns:
-                if not isinstance(row.get(column), str | None):
+            texts = {column: as_text(row.get(column)) for column in columns}
+            for column, text in texts.items():
+                if text is None:
                     value = shown(row[column])
                     raise DataError(f"{path}, row {number}: {column!r} holds {value}, not text")
             names.update(dict.fromkeys(row))
             labels.append(row.get(config.label_column))
-            yield row
+            yield texts
 
     dataset = write_texts(texts(), columns, cache_folder(config.cache_dir) / "rows")
     if not labels:
         raise DataError(f"{path}: has no rows")
-    if not names.keys() >= {*columns, config.label_column}:
-        return Dataset(pa.table({name: pa.nulls(len(labels)) for name in names}))
-    cells = set(labels) - {""} if has_cells else set()
-    if cells and all(map(WHOLE.fullmatch, cells)):
-        labels = [int(label) if label else None for label in labels]
+    check_names(names, config, path)
     try:
         return dataset.add_column(config.label_column, pa.array(labels))
     except (pa.ArrowException, OverflowError) as error:
@@ -203,6 +173,14 @@ def load_rows(
             f"{path}: column {config.label_column!r} holds labels of several kinds: "
             f"{reason(error)}; write all of them as strings, or as lists of strings"
         ) from error
+
+
+def check_names(names: Iterable[str], config: DataConfig, where: str) -> None:
+    """Raise a DataError if a column of the settings is missing among the names of the columns."""
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is not None and column not in names:
+            raise DataError(f"{where}: {no_column(column, key, list(names))}")
 
 
 def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Dataset:
@@ -239,19 +217,3 @@ def reason(error: BaseException) -> str:
     """Return the messages of an error and of what caused it, the innermost last."""
     message = shown(first_line(error) or type(error).__name__, 300)
     return message if error.__cause__ is None else f"{message}; {reason(error.__cause__)}"
-
-
-def labelled_lines(path: Path, config: DataConfig) -> Iterator[Row]:
-    """Yield text and label of each line `__label__name text`; several labels are joined."""
-    for number, row in enumerate(read_rows(str(path), "lines", encoding=config.encoding), start=1):
-        marks, text = LABELLED.fullmatch(row["text"]).groups()  # type: ignore[union-attr]
-        labels = re.findall(r"__label__(\S*)", marks)
-        if not labels and not text.strip():
-            continue
-        if len(labels) != 1 and not config.multi_label:
-            raise DataError(
-                f"{path}, line {number}: expected one '__label__name' and a text, got "
-                f"'{shown(row['text'])}'; for any number of labels set data.multi_label=true"
-            )
-        label = config.label_separator.join(labels)
-        yield {config.text_column: text.strip(), config.label_column: label}
