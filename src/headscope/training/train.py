@@ -21,15 +21,17 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
+from torch import nn
 
 from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.errors import ConfigError, RunError, warn
 from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
-from headscope.prediction import split_logits
+from headscope.prediction import best_device, split_logits
 from headscope.run_folder import (
     Chosen,
     Setup,
@@ -150,9 +152,10 @@ def _train(
         module = build_module(setup, data, checkpoint, resumed)
         if config.control is not None:
             averages_in_place_of_attention(module.model)  # raises where it cannot
-        logger = None
-        if config.inspection.enabled and is_rank_zero():
-            logger = head_logger(setup, folder, data, module)
+    _add_features(config, module.model, data, phase)
+    logger = None
+    if config.inspection.enabled and is_rank_zero():
+        logger = head_logger(setup, folder, data, module)
     steps = module.total_steps
     if data.chosen:
         steps = min(steps, data.chosen.steps)
@@ -296,6 +299,18 @@ def _setup(
         encoder,
         data.evidence,
     )
+
+
+def _add_features(
+    config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
+) -> None:
+    """Compute the hidden states of a frozen encoder, once for all epochs, seeds and sweeps."""
+    if not isinstance(model, TextClassifier) or model.features is None:
+        return
+    settings = f"{model.features.digest()} {config.model.features_layer}"
+    device = best_device(config.trainer.accelerator, "trainer.accelerator")
+    with rank_zero_first(), phase("hidden states of model.features") as bar:
+        data.add_features(model.features, settings, device, bar.update)
 
 
 def _write_copies(folder: Path, setup: Setup, lock: RunLock) -> None:
