@@ -17,7 +17,7 @@ from headscope.training.module import ClassifierModule
 from headscope.validation import check, flatten, keys, validate
 
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
-NEEDED = {"files": ["data.path=some/hub-id"], "pretrained": ["model.path=some/hub-id"]}
+NEEDED = {"data=files": ["data.path=some/hub-id"], "model=pretrained": ["model.path=some/hub-id"]}
 
 
 def composed(name: str, words: list[str]) -> Any:
@@ -27,7 +27,8 @@ def composed(name: str, words: list[str]) -> Any:
 
 @pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}={path.stem}")
 def test_every_group_composes_checks_and_builds(path: Path) -> None:
-    words = [f"{path.parent.name}={path.stem}", *NEEDED.get(path.stem, [])]
+    group = f"{path.parent.name}={path.stem}"
+    words = [group, *NEEDED.get(group, [])]
     config = composed("train", words)
     check(config)
     is_pair = config.data.text_pair_column is not None

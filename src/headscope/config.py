@@ -226,8 +226,15 @@ class ModelConfig(Settings):
         "network but for its dropout; null: from scratch",
     )
     revision: str | None = Field(
-        default=None, description="branch, tag or commit of path on the Hub; null: the main branch"
+        default=None,
+        description="branch, tag or commit of path or features on the Hub; null: the main branch",
     )
+    features: str | None = Field(
+        default=None,
+        description="checkpoint of transformers, a directory or a Hub id, whose hidden states are "
+        "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
+    )
+    features_layer: Count = Field(default=3, description="the layer of features that is read")
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = Field(
         default=None,
         description="with path: freeze the embeddings and the first N layers; null: train all",
@@ -240,9 +247,12 @@ class ModelConfig(Settings):
         if self.path is not None:
             yield from self._checkpoint_conflicts()
             return
-        for key in ("frozen_layers", "revision"):
-            if getattr(self, key) is not None:
-                yield key, "null without model.path"
+        if self.features == "":
+            yield "features", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
+        if self.frozen_layers is not None:
+            yield "frozen_layers", "null without model.path"
+        if self.revision is not None and self.features is None:
+            yield "revision", "null without model.path or model.features"
         if self.causal and self.pooling == "first":
             yield "causal", "false with model.pooling=first: [CLS] comes first and sees no token"
         if self.d_model % self.num_heads:
@@ -255,6 +265,13 @@ class ModelConfig(Settings):
             yield "num_kv_heads", "null with model.attention=shared_projection"
         elif self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             yield "num_kv_heads", f"a divisor of model.num_heads={self.num_heads}"
+
+    @property
+    def checkpoint(self) -> tuple[str, str | None]:
+        """The key that names a checkpoint of transformers, and the checkpoint; None without one."""
+        if self.features is not None:
+            return "model.features", self.features
+        return "model.path", self.path
 
     def _checkpoint_conflicts(self) -> Conflicts:
         """Yield what does not go with a checkpoint, which decides the network."""
@@ -414,12 +431,12 @@ class TrainConfig(Settings):
         yield from super().absent()
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
-        path = self.model.path  # a resumed run has weights of its own
+        key, path = self.model.checkpoint  # a resumed run has weights of its own
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
-            yield message("model.path", "a directory that exists", path, remedy)
+            yield message(key, "a directory that exists", path, remedy)
         if path and find_spec("transformers") is None:
-            yield f"model.path: {NO_TRANSFORMERS}"
+            yield f"{key}: {NO_TRANSFORMERS}"
         for key, value in self.import_paths.items():
             package = re.split("[.:]", value)[0]
             if is_import_path(value) and find_spec(package) is None:

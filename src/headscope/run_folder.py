@@ -42,7 +42,12 @@ from headscope.extension import check_allowed
 from headscope.files import check_is_file, content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import Encoder, PretrainedClassifier, build_pretrained
+from headscope.model.pretrained import (
+    Encoder,
+    PretrainedClassifier,
+    build_frozen,
+    build_pretrained,
+)
 from headscope.validation import flatten
 
 CONFIG = "config.yaml"
@@ -93,15 +98,20 @@ class Setup:
 
     def build(self) -> Classifier:
         """Return the untrained network."""
+        model = self.config.model
+        features = None
+        if self.encoder is not None and model.features is None:
+            return build_pretrained(self.encoder, model, self.labels)
         if self.encoder is not None:
-            return build_pretrained(self.encoder, self.config.model, self.labels)
+            features = build_frozen(self.encoder, model.features_layer)
         return TextClassifier(
-            self.config.model,
+            model,
             self.tokenizer.get_vocab_size(),
             len(self.labels),
             self.config.data.max_length,
             2 if self.config.data.text_pair_column else 1,
             0 if self.evidence is None else len(self.evidence),
+            features,
         )
 
     def identity(self) -> str:
@@ -146,7 +156,7 @@ class Setup:
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.max_length)
         encoder = None
-        if config.model.path is not None:
+        if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])
         evidence = None
         if config.model.evidence:
@@ -262,7 +272,7 @@ def with_absolute_paths(config: TrainConfig) -> TrainConfig:
     return replace(
         config,
         data=changed(config.data, *texts),
-        model=changed(config.model, "path"),
+        model=changed(config.model, "path", "features"),
         inspection=changed(config.inspection, "font"),
     )
 

@@ -1,6 +1,7 @@
 """A run that begins with a checkpoint of transformers: trained, resumed, opened and read without it, with its own logits."""
 
 import json
+import math
 import shutil
 import signal
 from collections.abc import Callable
@@ -89,6 +90,11 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
     assert index.texts[0].readout == 0
     (maps,) = run.maps(texts[:1])
     assert next(iter(maps.values())).shape[0] == HEADS
+    explanation = run.explain(texts[0])
+    assert explanation.heads.shape == (LAYERS, HEADS, maps[next(iter(maps))].shape[-1])
+    share = run.predict(texts[:1])[0].probabilities[explanation.label]
+    log_odds = math.log(share / (1 - share))
+    assert explanation.words.sum() + explanation.biases == pytest.approx(log_odds, abs=1e-4)
     folder = str(report.folder)
     assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
     (tmp_path / "texts.txt").write_text("\n".join(texts[:2]) + "\n")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
@@ -42,6 +42,7 @@ class EncodedTexts:
     num_cut: int  # texts longer than max_length
     words: WordTexts | None = None  # the word that each token shows, where they are asked for
     evidence: EvidenceTexts | None = None  # where the model reads it
+    features: np.ndarray | None = None  # beside each id a frozen encoder's hidden state
 
     @property
     def lengths(self) -> np.ndarray:
@@ -111,11 +112,14 @@ class Batch(NamedTuple):
     rows: Int[Tensor, " B"]  # place of each text in its split
     evidence: Evidence | None = None  # where the model reads it
     share: float = 1.0  # factor of its loss where a step takes several batches: see BatchLoader
+    features: Float[Tensor, "B T F"] | None = None  # hidden states of a frozen encoder, if known
 
     @property
     def inputs(self) -> tuple[Any, ...]:
         """What the network is called with."""
-        known = () if self.evidence is None else (self.evidence,)
+        known: tuple[Any, ...] = () if self.evidence is None else (self.evidence,)
+        if self.features is not None:
+            known = (self.evidence, self.features)
         return self.token_ids, self.key_padding_mask, self.segment_ids, *known
 
 
@@ -213,8 +217,8 @@ class TextBatches(Dataset[Batch]):
         tokens = ranges(starts, lengths)
         padding = np.arange(lengths.max()) >= lengths[:, None]  # [B, T]
 
-        def padded(flat: np.ndarray) -> Int[Tensor, "B T"]:
-            table = np.zeros(padding.shape, np.int64)
+        def padded(flat: np.ndarray, kind: type = np.int64) -> Num[Tensor, "B T *F"]:
+            table = np.zeros((*padding.shape, *flat.shape[1:]), kind)
             table[~padding] = flat[tokens]
             return torch.from_numpy(table)
 
@@ -225,6 +229,7 @@ class TextBatches(Dataset[Batch]):
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
             None if texts.evidence is None else texts.evidence.of(rows),
+            features=None if texts.features is None else padded(texts.features, np.float32),
         )
 
 

@@ -13,6 +13,7 @@ import torch.distributed
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
+from torch import nn
 
 from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.batching import (
@@ -34,6 +35,7 @@ from headscope.data.evidence import (
     known_ngrams,
     log_count_ratios,
 )
+from headscope.data.features import Advance, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.errors import ConfigError
 from headscope.files import cache_folder, content_key, temporary_path
@@ -98,6 +100,15 @@ class TextDataModule(LightningDataModule):
             groups = self.corpus.groups  # known after a cut
             folds = assign_folds(groups_of(self.corpus.splits[role]) if groups is None else groups)
         return self.evidence.find(words, folds)
+
+    def add_features(
+        self, encoder: nn.Module, settings: str, device: torch.device, advance: Advance
+    ) -> None:
+        """Add a frozen encoder's hidden states to all texts; see `hidden_states`."""
+        cache = cache_folder(self.config.cache_dir)
+        for role, texts in self.encoded.items():
+            states = hidden_states(encoder, settings, texts, cache, device, advance)
+            self.encoded[role] = replace(texts, features=states)
 
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""

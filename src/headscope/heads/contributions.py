@@ -271,7 +271,8 @@ def mean_contributions(
 
     found = []
     for batch in batches:
-        inputs = moved(batch, device_of(model)).inputs
+        read = batch._replace(features=None)  # through a frozen encoder, to the words
+        inputs = moved(read, device_of(model)).inputs
         parts = decompose(model, inputs, batch.token_ids.shape[1], log_odds)
         heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # of each [B, H]
         found.append((torch.stack(heads, 1), parts.past[..., 0], parts.biases[..., 0]))

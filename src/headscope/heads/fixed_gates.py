@@ -284,6 +284,13 @@ def _token_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
     return mode.word(vectors) if is_of_tokens else vectors
 
 
+def _input_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
+    """Leave out the layers of a frozen encoder: its biases are added before the first layer."""
+    mode.calls.clear()
+    mode.biases = [(0, leaf) for _, leaf in mode.biases]
+    return vectors
+
+
 def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
     """f(x) = f(0) + x g, with g = (f(x) - f(0)) / x held fixed."""
     output: Tensor = func(input.clone(), *args, **options)  # it may work in place
@@ -387,6 +394,7 @@ RULES: dict[str, Rule] = {
     "addmm": _addmm,
     "embedding": _embedding,
     "token_vectors": _token_vectors,
+    "input_vectors": _input_vectors,
     "where": _choice,
     "masked_fill": _filled,
     "pow": _power,

@@ -72,6 +72,7 @@ def check_supported(run: "Run") -> None:
     tokenizer = run.config.tokenizer
     able: dict[str, tuple[object, tuple[object, ...]]] = {
         "model.path": (model.path, (None,)),
+        "model.features": (model.features, (None,)),
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
         "model.causal": (model.causal, (False,)),

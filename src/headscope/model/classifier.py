@@ -23,6 +23,7 @@ from headscope.config import ModelConfig
 from headscope.errors import ConfigError
 from headscope.extension import called, is_import_path, resolve
 from headscope.model.pooling import PaddingMask, build_pooling
+from headscope.model.pretrained import FrozenEncoder
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 TokenIds = Int[Tensor, "B T"]
@@ -37,7 +38,8 @@ class TokenEmbedding(nn.Module):
 
     Token id 0 is padding and stays zero. Positions are "learned" (a trained table), "sinusoidal" (a
     fixed one) or "rotary" (in the attention layer). `num_segments` is 2 for pairs of texts, else 1.
-    `num_classes` is C if tokens carry evidence, else 0.
+    `num_classes` is C if tokens carry evidence, else 0. With `features_width` F the vectors of
+    tokens are W h, of a frozen encoder's hidden states h.
     """
 
     def __init__(
@@ -49,9 +51,14 @@ class TokenEmbedding(nn.Module):
         num_segments: int,
         dropout: float,
         num_classes: int = 0,
+        features_width: int = 0,
     ) -> None:
         super().__init__()
-        self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
+        self.token: nn.Embedding | nn.Linear
+        if features_width:
+            self.token = nn.Linear(features_width, d_model, bias=False)
+        else:
+            self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
         self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
         self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
         self.position: Tensor | None
@@ -65,9 +72,10 @@ class TokenEmbedding(nn.Module):
         else:
             self.position = None
         self.dropout = Dropout(dropout)
-        nn.init.normal_(self.token.weight, std=0.02)
-        with torch.no_grad():
-            self.token.weight[0].zero_()
+        if isinstance(self.token, nn.Embedding):
+            nn.init.normal_(self.token.weight, std=0.02)
+            with torch.no_grad():
+                self.token.weight[0].zero_()
         if self.segment is not None:
             nn.init.normal_(self.segment.weight, std=0.02)
         if self.evidence is not None:
@@ -78,9 +86,10 @@ class TokenEmbedding(nn.Module):
         token_ids: TokenIds,
         segment_ids: TokenIds | None = None,
         evidence: TokenRatios | None = None,
+        features: Float[Tensor, "B T F"] | None = None,
     ) -> Tokens:
-        """Return one vector for each token; that of [CLS] is the same in every text."""
-        vectors = self.token(token_ids)  # [B, T] -> [B, T, D]
+        """Return one vector for each token; without features that of [CLS] is always the same."""
+        vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
         if self.segment is not None and segment_ids is not None:
@@ -276,6 +285,7 @@ class TextClassifier(nn.Module):
         max_length: tokens of the longest text.
         num_segments: 2 for pairs of texts, else 1.
         num_ngrams: n, the number of known n-grams.
+        features: what the vectors of tokens are made from, in place of a table of their own.
     """
 
     def __init__(
@@ -286,9 +296,11 @@ class TextClassifier(nn.Module):
         max_length: int,
         num_segments: int = 1,
         num_ngrams: int = 0,
+        features: FrozenEncoder | None = None,
     ) -> None:
         super().__init__()
         self.num_segments = num_segments
+        self.features = features
         D = config.d_model
         evidence_classes = num_classes if config.evidence else 0
         self.evidence: TokenEvidence | None = None
@@ -302,6 +314,7 @@ class TextClassifier(nn.Module):
             num_segments,
             config.dropout,
             evidence_classes,
+            0 if features is None else features.width,
         )
         self.encoder = Encoder(config, max_length, evidence_classes)
         self.pool = build_pooling(config.pooling, D)
@@ -314,6 +327,7 @@ class TextClassifier(nn.Module):
         key_padding_mask: PaddingMask = None,
         segment_ids: TokenIds | None = None,
         evidence: EvidenceInputs | None = None,
+        features: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits.
 
@@ -322,19 +336,22 @@ class TextClassifier(nn.Module):
             key_padding_mask: True at padding; None if no text is padded, which is faster.
             segment_ids: 0 for tokens of the first text of a pair, 1 for the second.
             evidence: the tokens' n-grams.
+            features: the frozen encoder's hidden states, if they are known already.
 
         Raises:
             ValueError: without segment_ids or evidence, if the network was trained with them.
         """
         if self.num_segments > 1 and segment_ids is None:
             raise ValueError("this network reads pairs: call it with a batch's `inputs`")
-        token_evidence: tuple[Tensor, ...] = ()
+        ratios: Tensor | None = None  # [B, T, C]
         if self.evidence is not None:
             if evidence is None:
                 raise ValueError("this network reads n-grams: call it with a batch's `inputs`")
-            token_evidence = (self.evidence(evidence, token_ids.shape[1]),)  # [B, T, C]
-        vectors = self.embedding(token_ids, segment_ids, *token_evidence)  # [B, T] -> [B, T, D]
-        tokens = self.encoder(vectors, key_padding_mask, *token_evidence)  # [B, Q, D]
+            ratios = self.evidence(evidence, token_ids.shape[1])
+        if self.features is not None and features is None:
+            features = self.features(token_ids, key_padding_mask, segment_ids)
+        vectors = self.embedding(token_ids, segment_ids, ratios, features)  # [B, T] -> [B, T, D]
+        tokens = self.encoder(vectors, key_padding_mask, ratios)  # [B, Q, D]
         text = self.dropout(self.pool(tokens, key_padding_mask))  # [B, D]
         logits: Tensor = self.head(text)  # [B, C]
         return logits

@@ -7,6 +7,7 @@ and its own weights it is opened without the checkpoint.
 Shape letters: B texts, T tokens of the longest, C classes.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from headscope.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
 from headscope.errors import ConfigError, first_line, listed
@@ -31,12 +33,8 @@ NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its
 CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
 
 
-class PretrainedClassifier(nn.Module):
-    """logits = model(ids).logits, with the call of `TextClassifier`.
-
-    Args:
-        model: a sequence classifier of transformers.
-    """
+class Pretrained(nn.Module):
+    """A model of transformers, called with padding as headscope has it: id 0, True in a mask."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -44,16 +42,6 @@ class PretrainedClassifier(nn.Module):
         config: Any = getattr(model, "config", None)
         self.pad_id: int | None = getattr(config, "pad_token_id", None)
         self.has_segments = (getattr(config, "type_vocab_size", None) or 0) > 1
-
-    def forward(
-        self,
-        token_ids: TokenIds,
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        segment_ids: TokenIds | None = None,
-    ) -> Float[Tensor, "B C"]:
-        """Return the logits of texts padded with id 0; the mask is True at padding."""
-        logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
-        return logits
 
     def run(
         self,
@@ -72,6 +60,63 @@ class PretrainedClassifier(nn.Module):
         if segment_ids is not None and self.has_segments:
             options["token_type_ids"] = segment_ids
         return self.model(input_ids=token_ids, attention_mask=mask, **options)
+
+
+class FrozenEncoder(Pretrained):
+    """The first layers of an encoder of transformers, which never learn and have no dropout."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.requires_grad_(False).eval()
+        self.width: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
+
+    def train(self, mode: bool = True) -> "FrozenEncoder":
+        """Stay in eval mode."""
+        return super().train(False)
+
+    def forward(
+        self,
+        token_ids: TokenIds,
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: TokenIds | None = None,
+    ) -> Float[Tensor, "B T F"]:
+        """Return the hidden states of the last of these layers."""
+        states: Tensor = self.run(token_ids, key_padding_mask, segment_ids).last_hidden_state
+        return input_vectors(states)
+
+    def digest(self) -> str:
+        """Return a digest of what the hidden states depend on."""
+        weights = (weight.cpu().numpy().tobytes() for weight in self.state_dict().values())
+        found = hashlib.blake2b(str(self.model.config).encode(), digest_size=16)
+        for content in weights:
+            found.update(content)
+        return found.hexdigest()
+
+
+def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
+    """Mark what a frozen encoder returns: the layers that count begin here; the tensor stays."""
+    if has_torch_function_unary(vectors):
+        marked: Tensor = handle_torch_function(input_vectors, (vectors,), vectors)
+        return marked
+    return vectors
+
+
+class PretrainedClassifier(Pretrained):
+    """logits = model(ids).logits, with the call of `TextClassifier`.
+
+    Args:
+        model: a sequence classifier of transformers.
+    """
+
+    def forward(
+        self,
+        token_ids: TokenIds,
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: TokenIds | None = None,
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits of texts padded with id 0; the mask is True at padding."""
+        logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
+        return logits
 
     @cached_property
     def readout_position(self) -> int | None:
@@ -178,14 +223,15 @@ def _download(key: str, path: str, revision: str | None) -> Path:
     return Path(folder)
 
 
-def read_checkpoint(path: str, revision: str | None = None) -> Checkpoint:
+def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpoint:
     """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
 
-    ConfigError for a tokenizer in Python, or one that is not of this model.
+    ConfigError, with the setting `key`, for a tokenizer in Python, or one that is not of this
+    model.
     """
-    transformers = import_transformers("model.path")
-    folder = find_checkpoint("model.path", path, revision)
-    with _errors_of(path):
+    transformers = import_transformers(key)
+    folder = find_checkpoint(key, path, revision)
+    with _errors_of(key, path):
         encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.device("meta"):
             model: Any = build_pretrained(encoder).model
@@ -213,14 +259,14 @@ def _plain_tokenizer(theirs: Any) -> Tokenizer:
 
 
 @contextmanager
-def _errors_of(path: str) -> Iterator[None]:
+def _errors_of(key: str, path: str) -> Iterator[None]:
     """Make one line of what transformers raises, which are many classes."""
     try:
         yield
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"model.path={path}: {first_line(error)}") from error
+        raise ConfigError(f"{key}={path}: {first_line(error)}") from error
 
 
 def build_pretrained(
@@ -233,13 +279,34 @@ def build_pretrained(
 
     What the checkpoint lacks of a head for these classes is drawn. Dropout is that of `config`.
     """
-    transformers = import_transformers("model.path")
-    factory = transformers.AutoModelForSequenceClassification
-    settings = _settings(encoder, config, labels)
+    factory = import_transformers("model.path").AutoModelForSequenceClassification
+    model = _loaded("model.path", factory, _settings(encoder, config, labels), folder)
+    return PretrainedClassifier(model.train())
+
+
+def build_frozen(encoder: Encoder, layers: int, folder: Path | None = None) -> FrozenEncoder:
+    """Return the first layers of an encoder, with a checkpoint's weights if its folder is given."""
+    factory = import_transformers("model.features").AutoModel
+    settings = _settings(encoder)
+    if layers > settings.num_hidden_layers:
+        raise ConfigError(
+            f"model.features_layer: expected at most {settings.num_hidden_layers}, the layers of "
+            f"model.features, got {layers}"
+        )
+    settings.num_hidden_layers = layers
+    if kinds := getattr(settings, "layer_types", None):
+        settings.layer_types = kinds[:layers]
+    model = _loaded("model.features", factory, settings, folder)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # behind the last hidden state
+    return FrozenEncoder(model)
+
+
+def _loaded(key: str, factory: Any, settings: Any, folder: Path | None) -> Any:
+    """Return a model of transformers: drawn, or with a checkpoint's weights."""
     if folder is None:
-        model = factory.from_config(settings, dtype=torch.float32, trust_remote_code=False)
-        return PretrainedClassifier(model)
-    with _errors_of(str(folder)):
+        return factory.from_config(settings, dtype=torch.float32, trust_remote_code=False)
+    with _errors_of(key, str(folder)):
         model, report = factory.from_pretrained(
             folder,
             config=settings,
@@ -250,18 +317,21 @@ def build_pretrained(
             output_loading_info=True,
         )
         misfits = [name for name, *_ in report["mismatched_keys"]]
+        encoder = "" if model.base_model is model else f"{model.base_model_prefix}."
         lost = [
             name
             for name in sorted([*report["missing_keys"], *misfits])
-            if name.startswith(f"{model.base_model_prefix}.")  # the head may be drawn,
+            if name.startswith(encoder)  # the head may be drawn,
             and "pooler" not in name  # and BERT's pooler
         ]
         if lost:
             raise ValueError(f"weights do not fit its config.json: {listed(lost)}")
-    return PretrainedClassifier(model.train())
+    return model
 
 
-def _settings(encoder: Encoder, config: ModelConfig | None, labels: Sequence[str]) -> Any:
+def _settings(
+    encoder: Encoder, config: ModelConfig | None = None, labels: Sequence[str] = ("0", "1")
+) -> Any:
     """Return transformers' configuration with our classes and dropout, and no code in it."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (

@@ -333,6 +333,7 @@ def without_needless_warnings() -> Iterator[None]:
             "The number of training batches",  # too few batches to log
             "Be aware that when using `ckpt_path`",  # a resumed run may have others
             "It is recommended to use `self.log",  # metrics of all processes already
+            "Found .* in eval mode at the start of training",  # a frozen encoder stays in it
         ):
             warnings.filterwarnings("ignore", message=message)
         yield

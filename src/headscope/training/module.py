@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
@@ -23,10 +23,11 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
     Checkpoint,
     PretrainedClassifier,
+    build_frozen,
     build_pretrained,
     read_checkpoint,
 )
-from headscope.run_folder import Chosen, Setup
+from headscope.run_folder import Chosen, Classifier, Setup
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
 from headscope.training.scores import AtBestThresholds
@@ -192,6 +193,7 @@ def build_module(
     setup: Setup,
     data: TextDataModule,
     checkpoint: Checkpoint | None,
+    resumed: Resumed | None = None,
 ) -> ClassifierModule:
     """Return the module to train, with the weights of a pretrained checkpoint if there is one."""
     config = setup.config
@@ -204,10 +206,13 @@ def build_module(
         weights = objective.balanced_weights(counts.float(), len(classes))
         if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
             data.text_weights = weights[classes].double().numpy()
-    if checkpoint is None:
-        model = setup.build()
-    else:
+    model: Classifier
+    if checkpoint is not None and config.model.path is not None:
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)
+    else:
+        model = setup.build()
+    if isinstance(model, TextClassifier) and model.features is not None:
+        model.features.load_state_dict(_frozen_weights(config.model, checkpoint, resumed))
     if isinstance(model, TextClassifier) and model.evidence is not None:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
@@ -235,12 +240,28 @@ def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Check
 
     Its texts are cut where it reads no further. ConfigError for one that cannot be used.
     """
-    if config.model.path is None or resumed is not None:
+    key, path = config.model.checkpoint
+    if path is None or resumed is not None:
         return None
-    checkpoint = read_checkpoint(config.model.path, config.model.revision)
+    checkpoint = read_checkpoint(key, path, config.model.revision)
     config.data.max_length = min(config.data.max_length, checkpoint.max_tokens)
     checkpoint.tokenizer.enable_truncation(config.data.max_length)
     return checkpoint
+
+
+def _frozen_weights(
+    config: ModelConfig, checkpoint: Checkpoint | None, resumed: Resumed | None
+) -> dict[str, Tensor]:
+    """Return the weights of the layers that never learn: a checkpoint's, or a resumed run's."""
+    if checkpoint is not None:
+        layers = config.features_layer
+        return build_frozen(checkpoint.encoder, layers, checkpoint.folder).state_dict()
+    assert resumed is not None
+    content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"].items()
+    prefix = "model.features."
+    return {
+        name.removeprefix(prefix): weight for name, weight in content if name.startswith(prefix)
+    }
 
 
 NGRAM_WEIGHTS = "evidence.weight"

@@ -18,16 +18,17 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 from headscope.abstaining import accuracy_curve, most_unknown
 from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.errors import ConfigError, RunError, warn
 from headscope.files import new_folder, remove_empty
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
-from headscope.prediction import split_logits
+from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run
 from headscope.run_folder import Chosen, Setup, save_copies, save_model
 from headscope.signals import Stopped, signals_taken
@@ -113,12 +114,13 @@ def _train(
     facts = data.facts()
     show_facts(console, folder, facts)
     with phase("preparing the network"):
-        module = build_module(setup, data, checkpoint)
+        module = build_module(setup, data, checkpoint, resumed)
         if config.control is not None:
             averages_in_place_of_attention(module.model)  # raises where it cannot
-        recorder = None
-        if config.inspection.enabled and is_rank_zero():
-            recorder = head_logger(setup, folder, data, module)
+    _add_features(config, module.model, data, phase)
+    recorder = None
+    if config.inspection.enabled and is_rank_zero():
+        recorder = head_logger(setup, folder, data, module)
     trainer = build_trainer(setup, folder, module.total_steps, console, recorder, callbacks)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
@@ -242,6 +244,18 @@ def _setup(
         encoder,
         data.evidence,
     )
+
+
+def _add_features(
+    config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
+) -> None:
+    """Compute the hidden states of a frozen encoder, once for all epochs, seeds and sweeps."""
+    if not isinstance(model, TextClassifier) or model.features is None:
+        return
+    settings = f"{model.features.digest()} {config.model.features_layer}"
+    device = best_device(config.trainer.accelerator, "trainer.accelerator")
+    with rank_zero_first(), phase("hidden states of model.features") as bar:
+        data.add_features(model.features, settings, device, bar.update)
 
 
 def _write_copies(folder: Path, setup: Setup, lock: RunLock) -> None:

@@ -40,6 +40,7 @@ from headscope.attention.functional import (
     uniform_attention,
 )
 from headscope.attention.multi_head import Intervention
+from headscope.model.pretrained import FrozenEncoder
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
@@ -58,10 +59,16 @@ def is_transformers(module: nn.Module) -> bool:
 
 
 def transformers_models(model: nn.Module) -> dict[str, Any]:
-    """Return transformers' models in a module, or itself, by name; none is a part of another."""
+    """Return transformers' models in a module, or itself, by name; none is a part of another.
+
+    An encoder that is frozen, and makes the vectors that a network of ours reads, is left out.
+    """
     models: dict[str, Any] = {}
+    frozen: list[str] = []
     for name, module in model.named_modules():
-        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in models)
+        if isinstance(module, FrozenEncoder):
+            frozen.append(name)
+        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in [*models, *frozen])
         if is_transformers(module) and not is_inner:
             models[name] = module
     return models

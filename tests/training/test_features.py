@@ -1,0 +1,168 @@
+"""Our encoder on top of a frozen one of transformers: trained, kept in the cache, resumed, explained."""
+
+import errno
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
+from headscope.cli.evaluate import data_of, evaluate
+from headscope.cli.inspect import inspect
+from headscope.command_settings import EvaluateConfig, InspectConfig
+from headscope.config import ModelConfig, TrainConfig
+from headscope.data import features
+from headscope.errors import ConfigError, LivePageError
+from headscope.heads.contributions import decompose
+from headscope.live.page import live_html
+from headscope.prediction import split_logits
+from headscope.record.reader import read_index
+from headscope.run import load_run
+from headscope.signals import Stopped
+from headscope.training.train import train
+from headscope.validation import check
+from training_runs import configured, reviews
+
+OWN = (2, 4)  # layers and heads of our own, not as many as there are below
+
+
+def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
+    """Return a configuration of a short run on the first two layers of a tiny checkpoint."""
+    config = configured(folder, max_epochs=1)
+    config.trainer.max_steps = 4
+    config.inspection.enabled = False
+    path = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in reviews()])
+    sizes = {"d_model": 16, "num_heads": OWN[1], "num_layers": OWN[0], "feedforward_size": 24}
+    options = sizes | {"features": str(path), "features_layer": 2, "evidence": False} | model
+    return replace(config, model=ModelConfig(**options), baseline=False)
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "modernbert", "distilbert"])
+def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path: Path) -> None:
+    config = on_top(tmp_path, family)
+    config.inspection.enabled = True
+    config.inspection.causes = 0
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint").eval()
+    report = train(config)
+    assert report is not None
+    shutil.rmtree(tmp_path / "checkpoint")
+    run = load_run(report.folder)
+    assert run.config == config
+    assert read_index(report.folder / "heads").heads == [OWN[1]] * OWN[0], "not of the frozen ones"
+
+    text = "a lovely film"
+    ids = torch.tensor([run.tokenizer.encode(text).ids])
+    states = theirs(ids, output_hidden_states=True).hidden_states[2]
+    model: Any = run.model
+    if family == "modernbert":  # pre-norm: its last norm comes behind the layers that are read
+        states = theirs.final_norm(states)
+    torch.testing.assert_close(model.features(ids), states, rtol=0, atol=1e-5)
+
+    scores = evaluate(EvaluateConfig(run=str(report.folder), accelerator="cpu"))
+    assert scores.loss == pytest.approx(report.test.loss, abs=1e-3), "float16 in the cache"
+    explanation = run.explain(text)
+    assert explanation.heads.shape == (*OWN, ids.shape[1])
+    assert abs(explanation.miss) < 1e-4
+    assert abs(explanation.words).min() > 0
+    exact = decompose(run.model.double(), (ids,), ids.shape[1], lambda logits: logits)
+    assert exact.missed.abs().max() < 1e-12
+    page = inspect(InspectConfig(run=str(report.folder), text=text, accelerator="cpu"))
+    assert "layers: 2, heads: 8" in page.read_text(encoding="utf-8")
+    with pytest.raises(LivePageError, match=r"model\.features: expected null, got "):
+        live_html(run)
+
+
+def test_frozen_layers_stay_as_they_are_and_a_resumed_run_ends_as_an_unbroken_one(
+    tmp_path: Path, interrupt_at: Callable[..., None]
+) -> None:
+    whole = on_top(tmp_path)
+    before = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint").state_dict()
+    expected = train(whole)
+    broken = replace(whole, name="broken")
+    interrupt_at(2, signal.SIGTERM)
+    with pytest.raises(Stopped):
+        train(broken)
+    shutil.rmtree(tmp_path / "checkpoint")
+    found = train(replace(broken, resume=str(Path(broken.outputs_dir) / "broken")))
+    assert expected is not None
+    assert found is not None
+    weights = [load_file(each.folder / "model.safetensors") for each in (found, expected)]
+    assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+    frozen = {name: each for name, each in weights[0].items() if name.startswith("features.")}
+    for name, weight in frozen.items():
+        assert torch.equal(weight, before[name.removeprefix("features.model.")])
+    assert not any(f"layer.{layer}." in name for name in frozen for layer in range(2, LAYERS))
+    assert not any("pooler" in name for name in frozen)
+
+
+def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "TEXTS_AT_ONCE", 7)
+    config = on_top(tmp_path)
+    config.control = "uniform"
+    written: list[int] = []
+    write = features._write
+    monkeypatch.setattr(features, "_write", lambda *given: written.append(1) or write(*given))
+    report = train(config)
+    assert report is not None
+    assert len(written) == 3, "each split once, for the control too"
+    train(replace(config, name="again", seed=1))
+    assert len(written) == 3
+    train(replace(config, name="other", model=replace(config.model, features_layer=1)))
+    assert len(written) == 6
+
+    run = load_run(report.folder)
+    data = data_of(run)
+    known = list(data.loader("test"))
+    model: Any = run.model
+    data.add_features(model.features, "test", run.device, lambda done, of: None)
+    read = list(data.loader("test"))
+    assert (known[0].features, read[0].features.shape[-1]) == (None, WIDTH)  # type: ignore[union-attr]
+    logits = [split_logits(run.model, batches, run.device)[0] for batches in (known, read)]
+    torch.testing.assert_close(*logits, rtol=0, atol=5e-3)
+    monkeypatch.setattr(features, "MOST_GIB", 0)
+    data.add_features(model.features, "test", run.device, lambda done, of: None)
+    assert next(iter(data.loader("test"))).features is None, "too large: computed by the network"
+
+
+def test_a_full_disk_leaves_nothing_that_could_be_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = on_top(tmp_path)
+
+    def full(*given: Any) -> None:
+        given[2].write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(features, "_write", full)
+        train(config)
+    assert not list(Path(config.data.cache_dir or "").glob("features/*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"features": ""}, "features\n.*expected a directory or a Hub id"),
+        ({"features": "./no"}, r"model\.features: expected a directory that exists"),
+        ({"features": "a/b", "path": "a/b"}, "features\n.*expected null with model.path"),
+    ],
+)
+def test_what_does_not_go_together_is_rejected_early(
+    options: dict[str, object], words: str
+) -> None:
+    with pytest.raises((ValueError, ConfigError), match=words):
+        check(TrainConfig(model=ModelConfig(**{"evidence": False, **options})))
+
+
+def test_a_layer_that_the_encoder_does_not_have_raises_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"features_layer: expected at most 3, .* got 4"):
+        train(on_top(tmp_path, features_layer=HEADS + 1))
