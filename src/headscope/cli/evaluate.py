@@ -97,6 +97,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
             with row_writer(str(beside), [*one_sided[0]]) as write:
                 for row in one_sided:
                     write(row)
+            show_line(console, f"texts that only one classifies correctly: {beside}")
     except OSError as error:
         warn(f"these scores are not kept: {error}")
     else:
@@ -233,7 +234,8 @@ def show_against(console: Console, content: Mapping[str, Any], rows: Sequence[Ro
     show_line(console, f"only this run is right: {ours} texts; only {content['name']}: {theirs}")
     names = ("label", "run", "against", "text")
     cells = [[row[name][:CHARACTERS] for name in names] for row in rows[:MOST_SHOWN]]
-    console.print(plain_table(names, [], cells))
+    if cells:
+        console.print(plain_table(names, [], cells))
 
 
 def _free_name(path: Path, data: str) -> Path:

@@ -39,6 +39,7 @@ ODDS = 10.0  # of the suggested class against the given label, from which a text
 SHOWN = 20  # rows of the table
 CHARACTERS = 40  # of a text in it
 ROW = "row"
+NUMBER = "headscope: number of the row"  # a name that no column of the data has
 COLUMNS = ("label", "suggested", "corrected", "probability_label", "probability_suggested")
 Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, id, key
 
@@ -104,11 +105,11 @@ def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any
         if name is None or name not in source:
             continue
         whole = source[name]
-        numbered = DatasetDict({name: whole.add_column(ROW, np.arange(len(whole)))})
+        numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
         split = read_split(numbered, name, data)
         read, _ = truncate_texts(split.with_labels(run.labels, data), data)
         ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
-        for key, row in zip(row_keys(read, run.labels), values(split.dataset, ROW), strict=True):
+        for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
             found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})
     return found
 
