@@ -41,7 +41,7 @@ MAY_IMPORT = {
         "abstaining",
         "live",
     },
-    "live": {"model", "data", "heads", "record", "tab", "run", "run_folder"},
+    "live": {"model", "data", "heads", "record", "tab", "prediction", "run", "run_folder"},
     "export": {"abstaining", "run"},
     "training": {
         "attention",
@@ -54,6 +54,7 @@ MAY_IMPORT = {
         "run",
         "run_folder",
         "abstaining",
+        "live",
     },
     "cli": {
         "abstaining",

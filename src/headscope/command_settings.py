@@ -96,18 +96,13 @@ class OtherDataConfig(DataConfig):
 
 
 @dataclass(config=STRICT)
-class EvaluateConfig(Settings):
-    """Score a finished run on a split of its own data, or on other data with the same labels."""
+class LabelledTextsConfig(Settings):
+    """A finished run, and a split of its own data or other data with the same labels."""
 
     run: RunFolder = Field(description="run folder")
     split: str | None = Field(
         default=None,
         description="train, validation or test of the run's own data, or a split of data",
-    )
-    against: str | None = Field(
-        default=None,
-        description="another run folder, or a csv or jsonl file with a column prediction and a row "
-        "for each of these texts: the difference on the same texts, with its interval",
     )
     accelerator: Accelerator = Field(default="auto", description="where to compute")
     data: OtherDataConfig | None = Field(
@@ -119,6 +114,36 @@ class EvaluateConfig(Settings):
         if self.data is None and self.split not in (None, "train", "validation", "test"):
             yield "split", "train, validation or test for the run's own data"
 
+
+@dataclass(config=STRICT)
+class ReportConfig(LabelledTextsConfig):
+    """Write what a run learned over many texts: words of each class and head, and every text."""
+
+    output: str = Field(default="report.html", description="HTML file; words.csv is beside it")
+    overwrite: bool = Field(default=False, description="replace the output if it exists")
+    seconds: Annotated[float, Field(gt=0)] = Field(
+        default=20.0, description="for the contributions of words; every text is predicted"
+    )
+
+    def conflicts(self) -> Conflicts:
+        """Yield values that exclude each other."""
+        yield from super().conflicts()
+        yield from output_conflicts(self.output, self.overwrite, ".html")
+
+
+@dataclass(config=STRICT)
+class EvaluateConfig(LabelledTextsConfig):
+    """Score a finished run on a split of its own data, or on other data with the same labels."""
+
+    against: str | None = Field(
+        default=None,
+        description="another run folder, or a csv or jsonl file with a column prediction and a row "
+        "for each of these texts: the difference on the same texts, with its interval",
+    )
+
+    def conflicts(self) -> Conflicts:
+        """Yield values that exclude each other."""
+        yield from super().conflicts()
         if self.against is not None and not Path(self.against).exists():
             yield "against", "a run folder or a file", existing_runs(self.against)
 

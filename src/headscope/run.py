@@ -26,7 +26,7 @@ from headscope.data.tokenizer import shown_tokens
 from headscope.errors import LivePageError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
-from headscope.model.objective import Objective
+from headscope.model.objective import Answer, Objective
 from headscope.model.running import lock_of
 from headscope.prediction import probabilities
 from headscope.record.explanation import Explanation
@@ -35,6 +35,7 @@ from headscope.run_folder import Chosen, Classifier, Setup, load_model
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView
+    from headscope.live.report import TextsReport
 
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
@@ -241,6 +242,30 @@ class Run:
                 view, html=live_html(self, parts, "float16", MOST_MB_CELL, shown=view.text)
             )
         return view
+
+    def report(
+        self,
+        texts: Sequence[TextOrPair],
+        labels: Sequence[Answer] | None = None,
+        seconds: float = 20.0,
+    ) -> "TextsReport":
+        """Return what the run makes of many texts: the words that add most to each class.
+
+            report = run.report(texts, labels)
+            report.most("positive")  # words, their sum and mean over the texts, and an example
+
+        Every text is predicted; within `seconds` as many as possible, drawn at random, are split
+        into words and heads. `labels` are the given ones, by name.
+
+        Raises:
+            ValueError: as in `predict`; without texts; or for another number of labels.
+        """
+        from headscope.live.report import report_of  # here: pandas takes time to import
+
+        parts = self._parts(texts)
+        if not parts or (labels and len(labels) != len(parts)):
+            raise ValueError(f"texts: expected one for each label, got {len(parts)}")
+        return report_of(self, parts, labels, seconds)
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         count = 2 if self.config.data.text_pair_column else 1

@@ -6,6 +6,8 @@
         metrics.json         scores, baseline, facts about data and training, seconds
         validations.json     the scores of each validation
         errors.csv           the misclassified test texts, that of the highest loss first
+        report.html          every test text, and the words that add most to each class
+        words.csv            all of these words, and what passes through each head at them
         checkpoints/         last.ckpt, the only file that is read to resume a run
         heads/               the record of the attention heads, for TensorBoard's Heads tab
         events.out.tfevents… scalars, images and texts for TensorBoard
@@ -55,7 +57,8 @@ WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 ERRORS = "errors.csv"
 HEADS = "heads.json"
-DERIVED_FILES = (METRICS, ERRORS, HEADS)  # made from the weights
+REPORT = "report.html"
+DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
 FIXED = (

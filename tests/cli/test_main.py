@@ -26,7 +26,18 @@ from headscope.config import TrainConfig
 from headscope.run_folder import save_config
 from headscope.signals import Stopped, signals_taken
 
-COMMANDS = ["train", "tune", "evaluate", "predict", "inspect", "page", "verify", "trace", "export"]
+COMMANDS = [
+    "train",
+    "tune",
+    "evaluate",
+    "predict",
+    "inspect",
+    "page",
+    "report",
+    "verify",
+    "trace",
+    "export",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -97,8 +97,8 @@ class Tab:
 
     def choose(self, layer: int, head: int) -> None:
         """Choose a head, and wait until it is drawn."""
-        self.find(f".grid .map[aria-label^='layer {layer}, head {head}']").click()
-        self.says(".head h2", f"layer {layer}, head {head}")
+        self.find(f".grid .map[aria-label^='layer {layer} head {head}']").click()
+        self.says(".head h2", f"layer {layer} head {head}")
 
     def hover_cell(self, query: int, key: int, section: str = ".head") -> None:
         large = self.find(f"{section} .large")
@@ -120,10 +120,10 @@ class Tab:
         self.drawn(step)
         self.unfold()
 
-    def saved(self, button: str = "Save page") -> tuple[str, bytes]:
-        """Return the name and the content of the file that a button saves."""
+    def saved(self, kind: str = "HTML") -> tuple[str, bytes]:
+        """Return the name and the content of the file that the menu saves."""
         with self.page.expect_download() as waiting:
-            self.find(f"button >> text={button}").click()
+            self.find(".save").select_option(kind)
         return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
     def open_saved_page(self) -> None:

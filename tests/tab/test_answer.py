@@ -11,7 +11,7 @@ from heads_server import Step, maps_of, write_run
 
 from headscope.record.schema import Text
 
-BY_PLACE = [f"layer {layer}, head {head}" for layer in range(2) for head in range(4)]
+BY_PLACE = [f"layer {layer} head {head}" for layer in range(2) for head in range(4)]
 MATTERS = ".answer .matters"
 ELSEWHERE = "Heads were ablated at step 200"
 
@@ -31,22 +31,18 @@ def lists(tab: Tab, names: list[str]) -> None:
     tab.has(lambda: [each.get_attribute("aria-label") for each in maps.all()], names)
 
 
-def beneath(head: str) -> str:
-    return f".grid .map[aria-label='{head}'] .under"
-
-
 def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs, width=1366, height=768)
     tab.drawn(200)  # the best step of the newest run, and not its last
     tab.expect(".choose-run").to_have_value("b_newest")
     tab.shows(MATTERS, ANSWER)
-    tab.says(".head h2", "layer 1, head 1")
+    tab.says(".head h2", "layer 1 head 1")
     lists(tab, BY_PLACE)
     for part in (".prediction", ".text", ".adds-up", ".heads-words", ".answer .matters"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     tab.find(".cells-table .head-name >> nth=1").click()
-    tab.expect(".head h2").not_to_contain_text("layer 1, head 1")
+    tab.expect(".head h2").not_to_contain_text("layer 1 head 1")
     tab.press(".")
     tab.drawn(300)
     tab.says(MATTERS, ELSEWHERE)
@@ -56,37 +52,14 @@ def test_the_tab_opens_with_which_heads_matter(open_tab: Opener, runs: Path) -> 
 
 
 @pytest.mark.slow
-def test_each_map_has_its_effect_and_its_role(open_tab: Opener, runs: Path) -> None:
-    tab = open_tab(runs)
-    tab.drawn(200)
-    tab.says(beneath("layer 1, head 1"), "+0.41±0.03")
-    assert tab.text(beneath("layer 1, head 1")) == "● +0.41 ±0.03 no clear pattern"
-    assert tab.text(beneath("layer 1, head 0")) == "○ 0.000 ±0.001 no clear pattern"
-    sink = r"\? 0\.00 ±0\.01 first-token sink \d\.\d\d"
-    assert re.fullmatch(sink, tab.text(beneath("layer 0, head 0")))
-    title = tab.find(".grid .map >> nth=5").get_attribute("title")
-    assert re.search(
-        r"contribution in this text: \+[\d.]+\nloss when ablated: \+0\.41 ±0\.03", title
-    )
-    assert re.search(r"\nmatters: .*\nrole: no clear", title)
-    tab.press(".")
-    tab.drawn(300)
-    tab.says(MATTERS, ELSEWHERE)
-    tab.shows(beneath("layer 1, head 1"), "no clear pattern")  # not another step's effect
-
-
-@pytest.mark.slow
-def test_a_link_keeps_the_head_and_the_colours(open_tab: Opener, runs: Path) -> None:
+def test_a_link_keeps_the_head(open_tab: Opener, runs: Path) -> None:
     tab = open_tab(runs, "#p.heads.run=a_former&p.heads.head=2&p.heads.order=%3Cb%3E")
     tab.drawn(0)
-    tab.shows(".head h2", "layer 0, head 2")  # what a link says, and not the most important
+    tab.shows(".head h2", "layer 0 head 2")  # what a link says, and not the most important
     lists(tab, BY_PLACE)
-    tab.find(".choose-scale").select_option("fixed")
-    tab.page.wait_for_url(re.compile("scale=fixed"))
+    tab.page.wait_for_url(re.compile("head=2"))
     tab.reload(0)
-    tab.says(".grid .key", "matters")
-    tab.expect(".choose-scale").to_have_value("fixed")
-    tab.shows(".head h2", "layer 0, head 2")
+    tab.shows(".head h2", "layer 0 head 2")
 
 
 @pytest.mark.slow
@@ -128,19 +101,12 @@ def test_the_row_of_the_answer_is_marked(open_tab: Opener, tmp_path: Path) -> No
         assert row["y"] - map_["y"] == pytest.approx(map_["height"] * (count - 1) / count, abs=1)
         size = (map_["width"], map_["height"] / count)
         assert (row["width"], row["height"]) == pytest.approx(size, abs=1)
-    tab.shows(".grid .end >> nth=1", "largest of each map")
     # Of the last layer the other rows are read by nobody: it is this one row, small and large.
     own = late[1][0][-1]
     tab.looks(".grid .map canvas", expected_pixels(own[None]), 2)
     assert tab.find(".grid .answer-row >> visible=true").count() == 2
     tab.choose(1, 0)
     tab.says(".head h2", "where [CLS] looks")
-    tab.compare("mine")
-    tab.find(".choose-compare-view").select_option("difference")
-    tab.says(".head .about", "weight: difference")
-    tab.expect(".head .large").to_be_hidden()
-    changes = own - early[1][0][-1]
-    assert tab.find(".head .tokens .less").count() == pytest.approx((changes < 0).sum(), abs=1)
     assert pixels_of(tab, ".grid .map canvas", 2).shape == (1, count, 3)
     tab.find(".head .choose-view").select_option("map")
     tab.expect(".head .large").to_be_visible()
@@ -156,13 +122,12 @@ def test_a_record_that_says_nothing_of_heads_opens_as_before(
     write_run(tmp_path, "mine", [Text("t", list("abcde"), "a")], steps)
     tab = open_tab(tmp_path)
     tab.drawn(9)
-    tab.shows(".head h2", "layer 0, head 0")
-    lists(tab, [f"layer {layer}, head {head}" for layer in range(2) for head in range(3)])
+    tab.shows(".head h2", "layer 0 head 0")
+    lists(tab, [f"layer {layer} head {head}" for layer in range(2) for head in range(3)])
     for name in (
         ".grid .answer-row",
         ".adds-up",
         ".heads-words",
-        ".grid .key span",
     ):
         tab.expect(f"{name} >> nth=0").to_be_hidden()
     tab.expect(".answer code").to_have_count(0)  # no run that a command takes
@@ -177,7 +142,7 @@ def test_roles_and_answers_are_text(open_tab: Opener, tmp_path: Path) -> None:
     tab = open_tab(tmp_path)
     tab.drawn(200)
     tab.says(MATTERS, hostile)
-    tab.says(".grid .role-of", hostile)
+    tab.says(".table td[data-column=role] >> nth=0", hostile)
     assert tab.find("img").count() == 0
 
 
@@ -197,4 +162,4 @@ def test_the_answer_is_shown_as_it_was_written_and_orders_the_heads(
     tab.drawn(200)
     tab.shows(MATTERS, str(extra["answer"]).replace("-", "−"))
     tab.shows(".answer .details", str(extra["answer/details"]))
-    tab.shows(".table tbody th >> nth=0", "layer 0 · 3")
+    tab.shows(".table tbody th >> nth=0", "layer 0 head 3")

@@ -27,12 +27,11 @@ def test_the_best_steps_of_two_runs_meet_and_a_head_without_partner_is_marked(
     assert sum(name.endswith("-bbbb") for name in names) == 1  # both ends of a long name
     assert all(len(name) <= 35 for name in names)
     tab.compare(f"{JOB}-bbbb")
-    tab.says(".other-grid h2", "step 468")
+    tab.says(".other-head h2", "step 468")
     tab.choose(0, 1)
     tab.says(CAPTIONS, "head 1")
     tab.choose(0, 3)
     tab.says(CAPTIONS, "none")
-    tab.expect(".other-grid .map.none").to_have_count(4)
 
 
 @pytest.mark.slow

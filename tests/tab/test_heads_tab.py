@@ -81,14 +81,12 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
 
 
 def check_every_head_is_drawn_as_it_was_recorded(tab: Tab) -> None:
-    names = [f"layer {layer}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
+    names = [f"layer {layer} head {head}" for layer in range(LAYERS) for head in range(HEADS)]
     assert [map_.get_attribute("aria-label") for map_ in tab.find(".grid .map").all()] == names
     maps = first_maps(200)
-    for scale, top, root in (("fixed", 1.0, True), ("map", None, False)):
-        tab.find(".choose-scale").select_option(scale)
-        for index in range(LAYERS * HEADS):
-            expected = expected_pixels(maps[index // HEADS][index % HEADS], top, root)
-            tab.looks(".grid .map canvas", expected, index)
+    for index in range(LAYERS * HEADS):
+        expected = expected_pixels(maps[index // HEADS][index % HEADS])
+        tab.looks(".grid .map canvas", expected, index)
     tab.choose(1, 2)
     tab.looks(".head .large", expected_pixels(maps[1][2]))
     tab.hover_cell(5, 1)
@@ -199,7 +197,7 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
     tab.compare("second")
-    tab.says(".other-grid h2", "second · step 210")  # the nearest to 200
+    tab.says(".other-head h2", "second · step 210")  # the nearest to 200
     tab.looks(".other-head .large", expected_pixels(second_maps(210)[0][0]))
     tab.hover_cell(3, 5)
     tab.says(READOUT, "key 5")
@@ -208,30 +206,8 @@ def test_another_run_stands_beside_it(open_tab: Opener, two_runs: Path) -> None:
     assert_close(tab.number(".other-head .readout strong"), second_maps(210)[0][0], 3, 5)
     tab.press(",")
     tab.drawn(100)
-    tab.says(".other-grid h2", "second · step 90")
+    tab.says(".other-head h2", "second · step 90")
     tab.looks(".other-head .large", expected_pixels(second_maps(90)[0][0]))
-
-
-def test_a_difference_is_this_minus_that(open_tab: Opener, two_runs: Path) -> None:
-    link = "#p.heads.step=200&p.heads.compare=first&p.heads.at=0&p.heads.as=difference"
-    tab = open_tab(two_runs, link)
-    tab.drawn(200)
-    tab.shows(".grid h2", "Differences first · step 200 − first · step 0")
-    tab.shows(".scale .end", ["−1", "+1"])
-    tab.expect(".other-grid").to_be_hidden()
-    difference = first_maps(200)[0][0] - first_maps(0)[0][0]
-    clear = np.abs(difference) > 0.05
-
-    def redder() -> np.ndarray:
-        pixels = pixels_of(tab, ".head .large").astype(int)
-        shown: np.ndarray = (pixels[..., 0] > pixels[..., 2])[clear]
-        return shown
-
-    tab.has(redder, (difference > 0)[clear])
-    query, key = np.unravel_index(np.abs(difference).argmax(), difference.shape)
-    tab.hover_cell(int(query), int(key))
-    tab.says(READOUT, f"key {key} {WORDS[key]}")
-    assert tab.number(f"{READOUT} strong") == pytest.approx(difference[query, key], abs=0.01)
 
 
 @pytest.mark.slow
@@ -241,7 +217,7 @@ def test_a_run_without_the_text_cannot_be_compared(open_tab: Opener, tmp_path: P
     tab = open_tab(tmp_path, "#p.heads.run=a")
     tab.drawn(0)
     tab.compare("b")
-    tab.shows(".other-grid .error", "b has recorded no text of the same tokens")
+    tab.shows(".other-head .error", "b has recorded no text of the same tokens")
     tab.looks(".head .large", expected_pixels(maps_of(0, 1, 2, 4)[0][0]))
 
 
@@ -274,16 +250,15 @@ def test_a_link_opens_the_same_view(open_tab: Opener, two_runs: Path) -> None:
     tab.choose(1, 2)
     tab.find(f"{TOKENS} >> .token >> nth=2").hover()
     tab.compare("first")
-    tab.find(".choose-compare-view").select_option("difference")
-    heading = "Differences second · step 90 − first · step 100"
-    tab.shows(".grid h2", heading)
+    heading = "first · step 100: layer 1 head 2"
+    tab.shows(".other-head h2", heading)
     parts = ("run=second", "text=probe_1", "step=90", "layer=1", "head=2", "query=2")
-    for part in (*parts, "compare=first", "at=nearest", "as=difference"):
+    for part in (*parts, "compare=first", "at=nearest"):
         tab.page.wait_for_url(re.compile(rf"p\.heads\.{part}"))
     shown = pixels_of(tab, ".head .large")
     tab.reload(90)
-    tab.shows(".grid h2", heading)
-    tab.shows(".head h2", "layer 1, head 2 − the same head there")
+    tab.shows(".other-head h2", heading)
+    tab.shows(".head h2", "layer 1 head 2")
     tab.looks(".head .large", shown)
     tab.shows(READOUT, "query 2 film")
 
@@ -376,7 +351,7 @@ def test_the_page_does_not_scroll_sideways(
     tab.find(".table tbody tr").first.wait_for()
     assert tab.fits()
     tab.find(".choose-other").select_option(index=2)
-    tab.find(".other-grid .map canvas").first.wait_for()
+    tab.find(".other-head .large").first.wait_for()
     assert tab.fits()
 
 
@@ -389,7 +364,7 @@ def test_a_long_text_is_shown_whole(open_tab: Opener, tmp_path: Path) -> None:
     tab = open_tab(tmp_path)
     tab.drawn(0)
     assert pixels_of(tab, ".head .large").shape == (300, 300, 3)
-    assert pixels_of(tab, ".grid .map canvas", 3).shape == (48, 48, 3)
+    assert pixels_of(tab, ".grid .map canvas", 3).shape == (300, 300, 3)
     tab.choose(1, 1)
     tab.find(f"{TOKENS} >> .token >> nth=5").hover()
     tab.says(READOUT, "query 5 t5")
@@ -405,7 +380,7 @@ def test_the_keyboard_reaches_heads_and_cells(open_tab: Opener, two_runs: Path) 
     tab.find(".grid .map[aria-checked=true]").focus()
     for key in ["ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight", "ArrowDown"]:  # the borders hold
         tab.page.keyboard.press(key)
-    tab.shows(".head h2", "layer 1, head 1")
+    tab.shows(".head h2", "layer 1 head 1")
     tab.find(".head .large").focus()
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
         tab.page.keyboard.press(key)
@@ -438,7 +413,7 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
                 frame = page.wait_for_selector("iframe[src*=plugin_entry]").content_frame()
                 tab = Tab(page, frame, Server(address))
                 tab.drawn(100)
-                tab.shows(".head h2", "layer 1, head 1")
+                tab.shows(".head h2", "layer 1 head 1")
                 tab.looks(".head .large", expected_pixels(first_maps(100)[1][1]))
                 page.wait_for_url(re.compile(r"p\.heads\.run=mine.*p\.heads\.step=100"))
                 page.reload()
@@ -448,12 +423,15 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> No
         process.stdout.close()
 
 
+SVG = "http://www.w3.org/2000/svg"  # a namespace, which nobody fetches
+
+
 def test_no_module_writes_markup_or_names_another_place() -> None:
     package = Path(__file__).parents[2] / "src/headscope"
     sources = sorted([*(package / "tab/static").iterdir(), *(package / "live/static").iterdir()])
     assert {"index.js", "heads.css"} < {path.name for path in sources}
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:"
     for path in sources:
-        source = path.read_text("utf-8")
+        source = path.read_text("utf-8").replace(SVG, "")
         assert not re.search(markup, source), path.name
-        assert max(map(len, source.splitlines())) <= 100, path.name
+        assert path.suffix == ".json" or max(map(len, source.splitlines())) <= 100, path.name

@@ -149,10 +149,10 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     assert classes == ["cats70.0 %", "725.0 %", "15.0 %"]
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[1:3] == [f"contributions{notes['contributions']}", "runoutputs/mine"]
-    assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # which put most
-    tab.locator(".grid .map").nth(4).click()  # layer 1, head 1
-    assert tab.locator(".head h2").text_content() == "layer 1, head 1"
-    assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 · 1"
+    assert tab.locator(".head h2").text_content() == "layer 1 head 1"  # which put most
+    tab.locator(".grid .map").nth(4).click()  # layer 1 head 1
+    assert tab.locator(".head h2").text_content() == "layer 1 head 1"
+    assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 head 1"
     assert tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title") == "cat +2.00"
     assert tab.locator(".sum").text_content() == (
         "+3.10 words +0.50 biases = +3.60 log-odds of cats over 7"
@@ -182,11 +182,7 @@ def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener) -> No
         expected = expected_pixels(maps[index // HEADS][index % HEADS])
         np.testing.assert_array_equal(shown_pixels, expected)
     # One viridis.
-    np.testing.assert_array_equal(colours_of(tab.locator(".legend"))[0, :, :3], colors())
-    tab.locator(".choose-scale").select_option("fixed")
-    np.testing.assert_array_equal(
-        colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[0][0], 1.0, True)
-    )
+    np.testing.assert_array_equal(colours_of(tab.locator(".head .map-legend"))[0, :, :3], colors())
 
 
 def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
@@ -252,15 +248,14 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     assert options[:2] == ["1 7: [CLS] 猫 は the cat", "2 1: [CLS] 猫 は the cat 🐈"]
     assert options[2].startswith("3: ")
     tab.locator(".grid .map").nth(4).click()
-    tab.locator(".choose-scale").select_option("fixed")
     choice.select_option("2")
     shown, maps = made[2]
     tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
     assert tab.locator(TOKENS).locator(".token").all_text_contents() == shown.text.tokens
-    assert tab.locator(".head h2").text_content() == "layer 1, head 1"  # head and scale stay
+    assert tab.locator(".head h2").text_content() == "layer 1 head 1"  # the head stays
     assert tab.locator(".trust .fact").nth(1).text_content() == "row2"
     np.testing.assert_array_equal(
-        colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[1][1], 1.0, True)
+        colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[1][1])
     )
 
 

@@ -82,7 +82,7 @@ def test_labels_do_not_overlap_and_every_token_of_an_axis_can_be_pointed_at(
     tab = open_tab(tmp_path, width=1280, height=1200)
     for name, words in texts.items():
         tab.find(".choose-run").select_option(name)
-        tab.shows(".grid .caption", f"{name} · step 0")
+        tab.wait(f"() => document.querySelectorAll('.text .token').length === {len(words)}")
         tab.expect(".table tbody tr").to_have_count(1)  # all is here: nothing moves any more
         count = len(words)
         for axis, role in (("keys", "key"), ("queries", "query")):

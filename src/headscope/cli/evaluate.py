@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.cli.predict import row_writer
-from headscope.command_settings import EvaluateConfig
+from headscope.command_settings import EvaluateConfig, LabelledTextsConfig
 from headscope.config import DataConfig, absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
@@ -51,9 +51,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     console = terminal(console)
     run = load_run(config.run)
     with Bar(console, "reading texts"):
-        dataset, split = _texts(config, run)
-    if len(dataset) == 0:
-        raise DataError(f"split {split} has no texts")
+        dataset, split = texts_of(config, run)
     data = config.data or run.config.data
     with Bar(console, "scoring"):
         logits, targets = _logits(config, run, dataset)
@@ -247,7 +245,7 @@ def _free_name(path: Path, data: str) -> Path:
     return path if is_own else path.with_stem(f"{path.stem}-{content_key([data])[:6]}")
 
 
-def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
+def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
     """Return the texts, and the name of their split. Other data have the columns of the run's."""
     own = run.config.data
     data = config.data
@@ -256,7 +254,7 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
         split = config.split or "test"
         corpus = load_corpus(own)
         _check_own(corpus, run, [split])
-        return corpus.splits[split], split
+        return _filled(corpus.splits[split], split)
     trained = f"{run.folder} was trained on"
     if data.multi_label and not own.multi_label:
         raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
@@ -264,7 +262,13 @@ def _texts(config: EvaluateConfig, run: Run) -> tuple[Dataset, str]:
         raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
     data = data.like(own)
     check(replace(config, data=data))
-    return load_split(data, config.split, run.labels)
+    return _filled(*load_split(data, config.split, run.labels))
+
+
+def _filled(texts: Dataset, split: str) -> tuple[Dataset, str]:
+    if len(texts) == 0:
+        raise DataError(f"split {split} has no texts")
+    return texts, split
 
 
 def data_of(run: Run) -> TextDataModule:

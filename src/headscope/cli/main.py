@@ -23,6 +23,7 @@ from headscope.command_settings import (
     LabelsConfig,
     PageConfig,
     PredictConfig,
+    ReportConfig,
     TraceConfig,
     TuneConfig,
     VerifyConfig,
@@ -83,6 +84,11 @@ COMMANDS = {
         "headscope.cli.page:page",
         PageConfig,
         "Write a page on which you type a text and see every head decide, without a server.",
+    ),
+    "report": Command(
+        "headscope.cli.page:report",
+        ReportConfig,
+        "Write what a run learned over many texts: words of each class and head, every text.",
     ),
     "verify": Command(
         "headscope.proof.verify:verify",

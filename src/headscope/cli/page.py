@@ -1,4 +1,7 @@
-"""page(config): write the page on which you type a text and see every head decide."""
+"""page(config): write the page on which you type a text and see every head decide.
+
+report(config): write what a run learned over many texts, and the same page beneath them.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,17 +11,20 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from headscope.cli.evaluate import data_of
-from headscope.command_settings import PageConfig
+from headscope.cli.evaluate import data_of, texts_of
+from headscope.command_settings import PageConfig, ReportConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import ConfigError, LivePageError, RunError, UserError
 from headscope.live.page import MB, Example, Kind, check_live, live_html
-from headscope.prediction import probabilities
+from headscope.live.report import TextsReport, write_report
+from headscope.prediction import best_device, probabilities
 from headscope.record.schema import label_text
 from headscope.run import TOKENS_PER_BATCH, Run, load_run
 from headscope.tab.page import write_page
 from headscope.terminal import Bar, show_line, terminal
+from headscope.training.console import show_words
+from headscope.training.heads import texts_and_labels
 
 LONGEST = 600  # characters of an example, where there are such texts
 
@@ -52,6 +58,24 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
     write_page(path, content)
     show_line(console, f"page:       {path} ({len(content) / MB:.1f} MB, {config.dtype})")
     return path
+
+
+def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
+    """Write report.html and words.csv beside it, and return what they hold."""
+    console = terminal(console)
+    run = load_run(config.run)
+    with Bar(console, "reading texts"):
+        dataset, split = texts_of(config, run)
+    run.model.to(best_device(config.accelerator))
+    show_line(console, f"{len(dataset)} {split} texts; words: up to {config.seconds:g} s")
+    with Bar(console, "contributions of words"):
+        found = run.report(*texts_and_labels(run, dataset), config.seconds)
+        name = split if config.data is None else Path(config.data.path).stem
+        size = write_report(run, found, name, Path(config.output))
+    show_words(console, found.summary())
+    words = f"words.csv: words of {len(found.parts)} of {len(dataset)} texts"
+    show_line(console, f"report:     {config.output} ({size:.1f} MB), {words}")
+    return found
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
@@ -36,10 +36,12 @@ def live_html(
     max_mb: float = MOST_MB,
     examples: Sequence[Example] = (),
     shown: PageText | None = None,
+    report: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page of a run, with these texts in its box.
 
-    `shown` is what the run itself makes of them, for a browser that cannot run the network.
+    `shown` is what the run itself makes of them, for a browser that cannot run the network;
+    `report` what the run learned over many texts (live/report.py).
 
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
@@ -47,26 +49,13 @@ def live_html(
     check_live(run, dtype, max_mb)  # before seconds of packing
     recorded = recorded_step(run)
     measures, extra = split_measures(recorded)
-    heads = [layer.num_heads for layer in headed_layers(run.model).values()]
-    width = run.config.model.d_model
     name = run.folder.resolve().name
-    notes = {
-        "run": name,
-        "model": f"heads of each layer: {', '.join(map(str, heads))}; width {width}",
-        "weights": dtype,
-    }
-    network = f"{sum(heads)} heads, {len(run.labels)} classes"
+    index = page_index(run)
+    heads: list[int] = index["heads"]
+    index["notes"]["weights"] = dtype
     if measures:
-        notes["numbers"] = "of heads: over validation texts, as the run has recorded them"
-    index = {
-        "layers": [f"layer {number}" for number in range(len(heads))],
-        "heads": heads,
-        "classes": run.labels,
-        "steps": [{"step": 0, "time": 0}],
-        "notes": notes,
-        "curve": run.chosen.curve,  # how sure: see the prediction
-        "most_unknown": run.chosen.most_unknown,
-    }
+        index["notes"]["numbers"] = "of heads: over validation texts, as the run has recorded them"
+    network = f"{sum(heads)} heads, {len(run.labels)} classes"
     if "effects" in extra or "answer" in extra:
         index["best"] = 0
     content = live_page(
@@ -75,6 +64,7 @@ def live_html(
         [] if shown is None else [shown],
         numbers={"measures": measures, "extra": extra},
         network=live_content(run, dtype),
+        report=report,
         live={
             "parts": list(parts),
             "pair": run.config.data.text_pair_column is not None,
@@ -86,6 +76,25 @@ def live_html(
     if (size := len(content) / MB) > max_mb:
         raise LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
     return content
+
+
+def page_index(run: "Run") -> dict[str, Any]:
+    """Return what the page lists of a run: its heads, classes, notes, and how sure it may be."""
+    heads = [layer.num_heads for layer in headed_layers(run.model).values()]
+    width = run.config.model.d_model
+    notes = {
+        "run": run.folder.resolve().name,
+        "model": f"heads of each layer: {', '.join(map(str, heads))}; width {width}",
+    }
+    return {
+        "layers": [f"layer {number}" for number in range(len(heads))],
+        "heads": heads,
+        "classes": run.labels,
+        "steps": [{"step": 0, "time": 0}],
+        "notes": notes,
+        "curve": run.chosen.curve,  # how sure: see the prediction
+        "most_unknown": run.chosen.most_unknown,
+    }
 
 
 def check_live(run: "Run", dtype: Dtype, max_mb: float) -> None:

@@ -45,6 +45,7 @@ TEMPLATE = """<!DOCTYPE html>
 """
 
 IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
+TABLE = re.compile(r'^import (\w+) from "\./([\w.]+)" with .*$', re.MULTILINE)  # of JSON
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
 
 
@@ -148,6 +149,7 @@ def bundled(entry: str) -> str:
         for imported in re.findall(r'^import [^;]*"\./([\w.]+)";', source, re.MULTILINE):
             if imported not in modules:
                 add(imported)
+        source = TABLE.sub(lambda found: f"const {found[1]} = {_table(found[2])};", source)
         exported = ", ".join(EXPORT.findall(source))
         source = IMPORT.sub(r"const \1 = modules.\2;", source)
         source = re.sub("^export ", "", source, flags=re.MULTILINE)
@@ -156,6 +158,10 @@ def bundled(entry: str) -> str:
 
     add(entry)
     return "const modules = {};\n" + "".join(modules.values())
+
+
+def _table(name: str) -> str:
+    return inert_json(json.loads((STATIC / name).read_text("utf-8")))
 
 
 def content_hash(content: str) -> str:

@@ -41,7 +41,7 @@ from headscope.record.schema import (
 from headscope.tab.page import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
-CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css"}
+CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
 
 

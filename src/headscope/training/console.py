@@ -14,9 +14,16 @@ from rich.table import Table
 
 from headscope.errors import listed
 from headscope.record.explanation import signed
-from headscope.run_folder import ERRORS
+from headscope.run_folder import ERRORS, REPORT
 from headscope.terminal import show_line
-from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
+from headscope.training.report import (
+    ABLATION,
+    CONTRIBUTIONS,
+    DETAILS,
+    HEADLINE,
+    WORDS,
+    Report,
+)
 from headscope.training.scores import SCORES, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
@@ -81,10 +88,15 @@ def show_report(console: Console, report: Report) -> None:
         show_line(console, f"heads, on validation texts: {facts[HEADLINE]}")
         show_line(console, facts[DETAILS])
         _show_heads(console, facts)
+    if WORDS in facts:
+        show_line(console, "words that add most to each class, summed over test texts:")
+        show_words(console, facts[WORDS])
     parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
     show_line(console, "  ".join(parts))
     show_line(console, f"run folder: {report.folder}")
     show_line(console, f"wrong test texts: {report.folder / ERRORS}")
+    if WORDS in facts:
+        show_line(console, f"all test texts: {report.folder / REPORT}")
     show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 
@@ -176,3 +188,10 @@ def show_sweep(
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
+
+
+def show_words(console: Console, words: Mapping[str, Mapping[str, float]]) -> None:
+    """Print the words that add most to the log-odds of each class, and their sums over texts."""
+    for label, sums in words.items():
+        named = [f"{word} {signed(total, 1)}" for word, total in sums.items()]
+        show_line(console, f"  {label}: {', '.join(named)}")

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from datasets import Dataset
 from lightning.pytorch import Trainer
 from torch import nn
 
 from headscope.config import InspectionConfig, TrainConfig
 from headscope.data.batching import Batch, TextBatches
-from headscope.data.columns import texts_among
+from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.datamodule import TextDataModule
 from headscope.errors import RunError
 from headscope.heads.capture import headed_layers, readout_position
@@ -18,14 +19,17 @@ from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.step import Probe, make_probe, new_recorder, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
-from headscope.model.objective import Objective
+from headscope.live.report import write_report
+from headscope.model.objective import Answer, Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
-from headscope.run_folder import Setup
+from headscope.run import Run, TextOrPair
+from headscope.run_folder import REPORT, Setup
 from headscope.terminal import Bar
 from headscope.training.module import ClassifierModule, chosen_precision
-from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, Report
+from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
+WORD_SECONDS = 10.0
 MOST_RUNS = 10_000  # of one text with a head ablated; more heads have fewer texts, at least
 LEAST_TEXTS = 100
 
@@ -127,6 +131,23 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
     texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
     means = mean_contributions(module.model, texts, module.objective, report.temperature)
     report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+
+
+def add_words(run: Run, data: TextDataModule, report: Report) -> None:
+    """Write words.csv and report.html over the test texts; add each class's first words."""
+    texts = texts_and_labels(run, data.corpus.splits["test"])
+    found = run.report(*texts, WORD_SECONDS)
+    report.facts_of_training[WORDS] = found.summary()
+    write_report(run, found, "test", run.folder / REPORT)
+
+
+def texts_and_labels(run: Run, split: Dataset) -> tuple[list[TextOrPair], list[Answer]]:
+    """Return the texts of a split, and their labels by name."""
+    truth = run.objective.has(torch.from_numpy(numbers(split, "label")), len(run.labels))
+    labels = run.objective.names(truth, run.labels)
+    columns = texts_among(split.column_names)
+    texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
+    return [*texts], labels
 
 
 def _samples(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -30,7 +30,7 @@ from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
 from headscope.prediction import best_device, split_logits
 from headscope.run import Run, load_run
-from headscope.run_folder import Chosen, Setup, save_copies, save_model
+from headscope.run_folder import Chosen, Classifier, Setup, save_copies, save_model
 from headscope.signals import Stopped, signals_taken
 from headscope.terminal import Bar, show_line, terminal
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
@@ -44,7 +44,7 @@ from headscope.training.distributed import (
     joined,
     rank_zero_first,
 )
-from headscope.training.heads import add_contributions, head_logger, study_heads
+from headscope.training.heads import add_contributions, add_words, head_logger, study_heads
 from headscope.training.module import ClassifierModule, build_module, starting_point
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
@@ -151,6 +151,10 @@ def _train(
         write_errors(report, data.corpus.splits["test"])
         write_summaries(trainer.loggers, report)
     report.save()  # last: metrics.json tells that the run has finished
+    if config.inspection.enabled:
+        with _timed(seconds, "words"), phase("words of each class"):
+            model = cast(Classifier, module.model)
+            add_words(Run(folder, setup, model, report.chosen()), data, report)
     show_report(console, report)
     return report
 

@@ -1,44 +1,38 @@
 /* The box in which a text is typed; of a run on pairs, two. Examples, the text that is compared
    with, and the link that holds all of it. */
 
-import { button, element, fillSelect, isolated, showError } from "./dom.js";
-import { isAlike } from "./compare.js";
+import { button, element, isolated, showError } from "./dom.js";
 import { languageOf } from "./words.js";
+import { count, t } from "./strings.js";
 
 const LONGEST = 20_000; // characters; no run reads as many
 const KINDS = {
-  right: ["✓ sure", "the next text that is classified rightly and surely"],
-  wrong: ["✗ wrong", "the next text that is classified wrongly"],
-  unsure: ["≈ unsure", "the next text that it is least sure of"],
+  right: [t`✓ sure`, t`the next text that is classified rightly and surely`],
+  wrong: [t`✗ wrong`, t`the next text that is classified wrongly`],
+  unsure: [t`≈ unsure`, t`the next text that it is least sure of`],
 };
-const VIEWS = [["beside", "side by side"], ["difference", "difference"]];
 
 export class TextBox {
   constructor(store, { pair, examples, dtype }) {
     Object.assign(this, { store, isComposing: false });
     const nothing = () => null;
-    Object.assign(this, { onText: nothing, onKeep: nothing, onDrop: nothing, linkTo: nothing });
-    this.inputs = (pair ? ["Text A", "Text B"] : ["Your text"]).map((name) => this.input(name));
+    Object.assign(this, { onText: nothing, onKeep: nothing, onDrop: nothing });
+    Object.assign(this, { onOpen: nothing, linkTo: nothing });
+    this.inputs = (pair ? [t`Text A`, t`Text B`] : [t`Your text`]).map((name) => this.input(name));
     this.error = element("p", { class: "error", role: "alert", hidden: true });
-    this.count = element("span", "count", "unpacking the network …");
-    this.keep = button("Compare", "keep this text, and compare the next with it (k)", () => {
+    this.count = element("span", "count", t`unpacking the network …`);
+    this.keep = button(t`Compare`, t`keep this text, and compare the next with it (k)`, () => {
       this.onKeep();
     });
-    this.copy = button("Copy link", "a link to this text and view; it is sent nowhere", () => {
+    this.copy = button(t`Copy link`, t`a link to this text and view; it is sent nowhere`, () => {
       this.copyLink();
     });
     this.copy.hidden = location.protocol === "about:"; // in a notebook's frame
-    const field = { class: "link", readonly: true, hidden: true, "aria-label": "Link" };
+    const field = { class: "link", readonly: true, hidden: true, "aria-label": t`Link` };
     this.link = element("input", field);
     this.status = element("span", { class: "count", role: "status" });
     this.kept = element("p", { class: "kept-text", hidden: true });
-    this.view = element("select", {
-      class: "choose-compare-view",
-      "aria-label": "How the two texts are compared",
-      onchange: () => store.set({ compare: { ...store.compare, view: this.view.value } }),
-    });
-    fillSelect(this.view, VIEWS, "beside");
-    const halves = dtype === "float16" ? "weights in float16: logits within about 0.001" : "";
+    const halves = dtype === "float16" ? t`weights in float16: logits within about 0.001` : "";
     const chips = this.exampleButtons(examples);
     this.tools = element("div", "tools", ...chips, this.keep, this.copy);
     const notes = element(
@@ -46,7 +40,7 @@ export class TextBox {
     );
     const texts = element("div", "inputs", ...this.inputs);
     this.root = element("div", "box", texts, this.error, this.kept, notes);
-    store.subscribe(["kept", "compare", "other"], () => this.showKept());
+    store.subscribe(["kept"], () => this.showKept());
   }
 
   input(name) {
@@ -55,7 +49,7 @@ export class TextBox {
       rows: "2",
       dir: "auto",
       spellcheck: "false",
-      placeholder: `${name}: type, and see what decides`,
+      placeholder: t`${name}: type, and see what decides`,
       "aria-label": name,
       oncompositionstart: () => (this.isComposing = true),
       oncompositionend: () => {
@@ -94,6 +88,7 @@ export class TextBox {
 
   /* Another text altogether, whose classes are its own; or of the same classes. */
   open(parts, pair = null) {
+    this.onOpen();
     this.store.set({ pair, word: null });
     this.fill(parts);
     this.changed();
@@ -104,8 +99,8 @@ export class TextBox {
     this.link.hidden = true;
     this.status.textContent = "";
     const long = this.inputs.find((input) => input.value.length > LONGEST)?.value.length ?? 0;
-    const cut = `The first ${LONGEST.toLocaleString("en")} of ${long.toLocaleString("en")}`;
-    showError(this.error, long > 0 ? `${cut} characters are read.` : null);
+    const cut = t`The first ${count(LONGEST)} of ${count(long)} characters are read.`;
+    showError(this.error, long > 0 ? cut : null);
     this.onText(this.parts);
   }
 
@@ -117,18 +112,18 @@ export class TextBox {
   /* How much was read, and how fast. */
   showCount({ seconds, result }) {
     const { length } = result.text.tokens;
-    this.count.textContent = `${length} tokens · ${(1000 * seconds).toFixed(0)} ms`;
+    this.count.textContent = t`${length} tokens · ${(1000 * seconds).toFixed(0)} ms`;
   }
 
   async copyLink() {
     const link = this.linkTo();
     if (link === null) {
-      this.status.textContent = "this text is too long for a link";
+      this.status.textContent = t`this text is too long for a link`;
       return;
     }
     try {
       await navigator.clipboard.writeText(link);
-      this.status.textContent = "link copied";
+      this.status.textContent = t`link copied`;
     } catch {
       this.link.hidden = false; // a browser that does not let pages copy
       this.link.value = link;
@@ -137,16 +132,14 @@ export class TextBox {
   }
 
   showKept() {
-    const { kept, compare } = this.store;
+    const { kept } = this.store;
     this.kept.hidden = kept === null;
-    this.keep.textContent = kept === null ? "Compare" : "Compare with this";
+    this.keep.textContent = kept === null ? t`Compare` : t`Compare with this`;
     if (kept === null) return;
-    this.view.value = compare?.view ?? "beside";
-    this.view.hidden = !isAlike(this.store);
-    const back = button("Back to it", "put it into the box", () => this.open(kept.parts));
-    const drop = button("Stop comparing", "(k)", () => this.onDrop());
+    const back = button(t`Back to it`, t`put it into the box`, () => this.open(kept.parts));
+    const drop = button(t`Stop comparing`, "(k)", () => this.onDrop());
     const words = isolated(kept.parts.join(" ⏐ "), "name");
     words.lang = languageOf(kept.parts[0]);
-    this.kept.replaceChildren("Compared with ", words, " ", this.view, back, drop);
+    this.kept.replaceChildren(t`Compared with `, words, " ", back, drop);
   }
 }

@@ -14,7 +14,6 @@ export function linkOf(store, parts) {
   if (ablated.length > 0) values.set("heads", ablated.join(" "));
   for (const name of ["layer", "head"]) values.set(name, store[name]);
   if (store.pair !== null) values.set("classes", store.pair.join("."));
-  if (store.compare !== null) values.set("as", store.compare.view);
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values.set(name, store[name]);
   }
@@ -48,7 +47,6 @@ export function readLink({ heads, classes }) {
     kept: listOf("kept"),
     ablated,
     pair: pair?.every((place) => place < classes.length) ? pair : null,
-    as: values.get("as") === "difference" ? "difference" : "beside",
     chosen,
   };
 }

@@ -4,21 +4,23 @@
 import { page } from "./api.js";
 import { TextBox } from "./box.js";
 import { Classifier, JOIN } from "./classifier.js";
-import { showError } from "./dom.js";
+import { element, showError } from "./dom.js";
 import { layOut } from "./index.js";
 import { linkOf, readLink } from "./link.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
 import { MindView } from "./mind.js";
+import { reportViews } from "./report.js";
 import { followTheme, newStore } from "./store.js";
+import { t } from "./strings.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const NEXT = { zero: "uniform", uniform: "on" }; // a head that is on is switched off first
 const KEYS = [
-  ["/", "to the text box; Esc leaves it"],
-  ["o", "the chosen head: off, average, on"],
-  ["a", "all heads on"],
-  ["k", "compare the next texts with this one"],
+  ["/", t`to the text box; Esc leaves it`],
+  ["o", t`the chosen head: off, average, on`],
+  ["a", t`all heads on`],
+  ["k", t`compare the next texts with this one`],
 ];
 
 /* Let the browser take what waits: keys, clicks, painting. */
@@ -110,7 +112,7 @@ class Live {
     if (kept !== null) {
       const { text, maps, probabilities } = kept;
       const index = { layers: page.index.layers };
-      const name = "the other text";
+      const name = t`the other text`;
       return {
         other: { run: name, step: 0, index, text, maps }, reference: { name, probabilities },
       };
@@ -119,11 +121,11 @@ class Live {
       return { other: null, reference: null };
     }
     const { probabilities } = this.whole.result;
-    return { other: null, reference: { name: "all heads", probabilities } };
+    return { other: null, reference: { name: t`all heads`, probabilities } };
   }
 
   keep(kept) {
-    const compare = kept && { run: "", step: 0, view: "beside", text: null };
+    const compare = kept && { run: "", step: 0, text: null };
     this.store.set({ kept, ...this.compared(kept), compare });
   }
 }
@@ -131,17 +133,25 @@ class Live {
 export async function render() {
   const store = newStore();
   store.set({ kept: null, run: "", loadedRun: "", runs: [{ run: "" }], canSwitch: true });
-  followTheme(store);
+  followTheme();
+  if (!page.network) {
+    renderReport();
+    return;
+  }
   const box = new TextBox(store, page.live);
   const mind = new MindView(store);
   layOut(store, { top: box.root, tools: [box.tools], keys: KEYS });
   document.querySelector("main > .answer").after(mind.root);
+  if (page.report) document.querySelector("main > .folds").before(...reportViews((text) => {
+    box.open(text.split(JOIN));
+    window.scrollTo({ top: 0 });
+  }));
   await pause(); // the box is there before the network is unpacked
   let live;
   try {
     live = new Live(store, await Classifier.open(page.network));
   } catch (error) {
-    showError(box.error, `The network cannot run here: ${error.message}`);
+    showError(box.error, t`The network cannot run here: ${error.message}`);
     store.set({ canSwitch: false });
     if (page.texts.length > 0) new Loader(store).openPage(page);
     return;
@@ -153,7 +163,7 @@ export async function render() {
   };
   mind.onOpen = (text) => box.open(text.split(JOIN), store.pair);
   const read = (parts) => live.read(parts).catch((error) => {
-    showError(box.error, `This text cannot be read: ${error.message}`);
+    showError(box.error, t`This text cannot be read: ${error.message}`);
   });
   box.onText = read;
   box.onKeep = () => live.keep(live.result ?? null);
@@ -169,24 +179,56 @@ export async function render() {
     box.fill(link.parts ?? page.live.parts);
     await read(box.parts);
     store.set(link.chosen);
-    if (store.compare !== null) store.set({ compare: { ...store.compare, view: link.as } });
   };
   listen(box, store, live);
-  let written = null;
-  window.addEventListener("hashchange", () => {
-    if (location.hash !== written) open(readLink(page.index));
-  });
   await open(readLink(page.index));
-  store.subscribe(["maps", "pair", "layer", "head", "compare", "unit", "view", "scale"], () => {
-    clearTimeout(live.timer);
-    live.timer = setTimeout(() => (written = keepLink(box.linkTo())), 300);
-  });
+  keepLink(store, box, () => open(readLink(page.index)));
 }
 
-/* The address is a link to what is shown, so that a reload shows it again. */
-function keepLink(link) {
-  if (link !== null && location.protocol !== "about:") history.replaceState(null, "", link);
-  return location.hash;
+/* The report of a run whose network does not run here. */
+function renderReport() {
+  document.body.classList.add("page");
+  const title = element("div", "line", element("h1", { dir: "auto" }, page.title));
+  const words = t`The network does not run in this page: ${page.report.without}`;
+  const why = element("p", "notes", words);
+  const header = element("header", "toolbar", title, why);
+  document.body.replaceChildren(header, element("main", {}, ...reportViews(null)));
+}
+
+/* The address is a link to what is shown, so that a reload shows it again. Typing changes it; a
+   text that is opened, classes that are chosen and heads that are ablated make an entry in the
+   history, to which the browser goes back. */
+function keepLink(store, box, open) {
+  if (location.protocol === "about:") return;
+  let timer = null;
+  let isChoice = false;
+  let written = location.hash;
+  let pair = store.pair?.join();
+  const write = () => {
+    const link = box.linkTo();
+    if (link === null || new URL(link).hash === location.hash) return;
+    history[isChoice ? "pushState" : "replaceState"](null, "", link);
+    written = location.hash;
+    isChoice = false;
+  };
+  box.onOpen = () => (isChoice = true);
+  store.subscribe(["ablated"], () => (isChoice = true));
+  store.subscribe(["pair"], () => {
+    const now = store.pair?.join();
+    if (now && pair && now !== pair) isChoice = true;
+    pair = now;
+  });
+  const linked = ["maps", "pair", "layer", "head", "compare", "unit", "view"];
+  store.subscribe(linked, () => {
+    clearTimeout(timer);
+    timer = setTimeout(write, 300);
+  });
+  window.addEventListener("hashchange", async () => {
+    if (location.hash === written) return;
+    written = location.hash;
+    await open();
+    isChoice = false;
+  });
 }
 
 function listen(box, store, live) {

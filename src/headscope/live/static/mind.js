@@ -4,6 +4,7 @@
 import { contributionsOf } from "./contributions.js";
 import { button, element, formatSigned, isolated, panel } from "./dom.js";
 import { unitsOf } from "./words.js";
+import { parts, t } from "./strings.js";
 
 const REST = 400; // milliseconds without a new text before words are removed
 const MOST = 60; // words that are removed one by one, those that add most
@@ -16,11 +17,10 @@ export class MindView {
     Object.assign(this, { store, turn: 0, onOpen: () => null });
     this.flip = element("p", "flip");
     this.effects = element("p", "effects");
-    const note =
-      "Measured by removal: the network reads the text without the word. The bar above is the " +
-      "exact sum for the text as it stands.";
+    const note = t`Measured by removal: the network reads the text without the word. The bar above
+      is the exact sum for the text as it stands.`;
     const content = [this.flip, this.effects, element("p", "key", note)];
-    this.panel = panel("mind", "What would change its mind", ...content);
+    this.panel = panel("mind", t`What would change its mind`, ...content);
     this.root = this.panel.root;
     this.root.hidden = true;
   }
@@ -75,23 +75,23 @@ export class MindView {
   showEffects(effects, count) {
     const ranked = [...effects].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
     const named = ranked.slice(0, NAMED).flatMap(({ unit, change }, at) => {
-      return [at === 0 ? "without " : " · ", isolated(unit.word), ` ${formatSigned(change, 2)}`];
+      return [at === 0 ? t`without ` : " · ", isolated(unit.word), ` ${formatSigned(change, 2)}`];
     });
-    const progress = effects.length < count ? ` (${effects.length} of ${count} words)` : "";
-    this.effects.replaceChildren("Change of its lead in log-odds ", ...named, progress);
+    const progress = effects.length < count ? t` (${effects.length} of ${count} words)` : "";
+    this.effects.replaceChildren(t`Change of its lead in log-odds `, ...named, progress);
   }
 
   showFlip(removed, logits, predicted, text) {
     const { classes } = this.store.index;
     const names = removed.flatMap(({ word }, at) => {
-      const before = at === removed.length - 1 ? " and “" : ", “";
-      return [at === 0 ? "“" : before, isolated(word), "”"];
+      const before = at === removed.length - 1 ? t` and “` : t`, “`;
+      return [at === 0 ? t`“` : before, isolated(word), t`”`];
     });
     const now = largestOf(logits);
     const name = element("strong", {}, isolated(classes[now]));
-    const apply = button("Remove them", "", () => this.onOpen(cutOut(text.text, removed)));
-    const stays = [`No removal of up to ${removed.length} words was found that changes it.`];
-    const flips = ["Without ", ...names, " it is ", name, ". ", apply];
+    const apply = button(t`Remove them`, "", () => this.onOpen(cutOut(text.text, removed)));
+    const stays = [t`No removal of up to ${removed.length} words was found that changes it.`];
+    const flips = parts`Without ${element("span", {}, ...names)} it is ${name}. ${apply}`;
     this.flip.replaceChildren(...(now === predicted ? stays : flips));
   }
 }

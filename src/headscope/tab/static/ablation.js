@@ -1,14 +1,11 @@
 /* Which heads matter: the effect of ablating each, at the best step, and its contribution. */
 
 import { contributionsOf } from "./contributions.js";
-import { button, element, formatNumber, formatSigned, formatWithError, legible } from "./dom.js";
+import { button, element, legible } from "./dom.js";
+import { t } from "./strings.js";
 
 /* The effect of ablating a head, by its number in the record. */
-export const EFFECTS = {
-  1: { name: "matters", mark: "●", meaning: "ablating it changes the loss" },
-  0: { name: "no effect", mark: "○", meaning: "ablating it does not change the loss" },
-  "-1": { name: "inconclusive", mark: "?", meaning: "more texts are needed to tell" },
-};
+export const EFFECTS = { 1: "matters", 0: "no effect", "-1": "inconclusive" };
 export const NO_PATTERN = "no clear pattern"; // the role of a head that no rule fits
 
 /* The ablation of the shown step or else of the best one; null where there is none. */
@@ -31,7 +28,6 @@ export function studyOf({ numbers, bestNumbers, shown }) {
 /* What is known of every head. */
 export function headsOf(store) {
   const study = studyOf(store);
-  const extra = store.numbers?.extra ?? {};
   const counts = store.index?.heads ?? [];
   const contributions = contributionsOf(store);
   const contribution = (layer, head) => {
@@ -43,12 +39,8 @@ export function headsOf(store) {
       layer,
       head,
       place: places.get(`${layer} ${head}`) ?? null,
-      effect: EFFECTS[study?.effects?.[layer]?.[head]] ?? null,
       increase: study?.increase?.mean?.[layer]?.[head] ?? null,
-      error: study?.increase?.error?.[layer]?.[head] ?? null,
       contribution: contribution(layer, head),
-      role: extra.roles?.[layer]?.[head] || null,
-      score: extra["roles/score"]?.[layer]?.[head] ?? null,
     })),
   );
 }
@@ -70,51 +62,6 @@ export function rankHeads(heads) {
   return [...heads].sort((a, b) => size(b) - size(a));
 }
 
-/* What stands beneath a small map, and the lines that its title adds. */
-export function labelOf(head, study) {
-  const { effect, increase, error, contribution, role, score } = head;
-  const label = { mark: "", mean: "", error: "", role: "", lines: [], effect: "" };
-  if (contribution !== null) {
-    label.mean = formatSigned(contribution);
-    label.lines.push(`contribution in this text: ${label.mean}`);
-  }
-  if (study?.isShown && increase !== null) {
-    [label.mean, label.error] = formatWithError(increase, error);
-    label.lines.push(`loss when ablated: ${label.mean} ${label.error} nats (standard error)`);
-  }
-  if (study?.isShown && effect !== null) {
-    label.mark = effect.mark;
-    label.effect = effect.name;
-    label.lines.push(`${effect.name}: ${effect.meaning}`);
-  }
-  if (role !== null) {
-    const digits = score === null || role === NO_PATTERN ? "" : ` ${score.toFixed(2)}`;
-    label.role = legible(role) + digits;
-    label.lines.push(`role: ${legible(role)}, score ${formatNumber(score)}`);
-  }
-  return label;
-}
-
-/* What the marks and the numbers beneath the maps mean. */
-export function legendOf(heads, study) {
-  const nodes = [];
-  if (study?.isShown && study.effects) {
-    for (const { name, mark, meaning } of [EFFECTS[1], EFFECTS[0], EFFECTS[-1]]) {
-      const attributes = { "data-effect": name, title: `${meaning}, by 95 % intervals` };
-      nodes.push(element("span", attributes, `${mark} ${name}`));
-    }
-  }
-  let words = has(heads, "contribution") ? "beneath: contribution in this text" : "";
-  if (study?.isShown && has(heads, "increase")) {
-    words = "beneath: change of the loss when ablated ± standard error, in nats; role";
-  }
-  if (words) nodes.push(element("span", {}, words));
-  const row = "last layer: the one row that is read, over the text";
-  nodes.push(element("span", "of-readout", row));
-  nodes.push(element("span", "of-readout of-map", "marked row: where the answer is read"));
-  return nodes;
-}
-
 /* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
 export function runOf({ logdir, run }) {
   const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
@@ -122,9 +69,9 @@ export function runOf({ logdir, run }) {
   return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;
 }
 
-const MEASURED =
-  "Labelled texts are classified again with heads set to zero, or with plain averages over the " +
-  "tokens in place of all maps. Differences are paired by text, with 95 % intervals.";
+const MEASURED = t`Labelled texts are classified again with heads set to zero, or with plain
+  averages over the tokens in place of all maps. Differences are paired by text, with 95 %
+  intervals.`;
 
 /* The answer: what each head is worth, and whether it matters where they look. */
 export class Headline {
@@ -132,9 +79,9 @@ export class Headline {
     this.store = store;
     this.answer = element("p", "answer-line matters");
     this.details = element("p", "answer-line details");
-    const summary = element("summary", {}, "How this was measured");
+    const summary = element("summary", {}, t`How this was measured`);
     this.fold = element("details", "how", summary, this.details, MEASURED);
-    const heading = element("h2", { id: "answer-heading" }, "The run, not this text");
+    const heading = element("h2", { id: "answer-heading" }, t`The run, not this text`);
     this.root = element(
       "section", { class: "panel answer", "aria-labelledby": heading.id },
       heading, this.answer, this.fold,

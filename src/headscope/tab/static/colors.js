@@ -1,4 +1,4 @@
-/* The colours of weights, from 0 to the top of a scale, and of differences, symmetric about 0. */
+/* The colours of weights, from 0 to the top of a scale. */
 
 /* viridis: 256 colours as hexadecimal red, green, blue. */
 const VIRIDIS =
@@ -21,42 +21,14 @@ const VIRIDIS =
   "d8e219dae319dde318dfe318e2e418e5e419e7e419eae51aece51befe51cf1e51df4e61ef6e620f8e621fbe723" +
   "fde725";
 
-/* Every 32nd colour of Fabio Crameri's vik (light) and berlin (dark). */
-const VIK = "001261034481307da694bed2ebe6e2dcac90c37243942f06590008";
-const BERLIN = "9eb0ff519fd328688614303e180c0a3f12017b321cbc6d61ffadad";
+/* 256 colours, each as one opaque 32-bit pixel. */
+const WEIGHTS = new Uint32Array(
+  Uint8ClampedArray.from(VIRIDIS.match(/.{6}/g).flatMap((color) => {
+    return [...color.match(/../g).map((pair) => parseInt(pair, 16)), 255];
+  })).buffer,
+);
 
-/* 256 colours, each as one opaque 32-bit pixel; where fewer are given, those between are mixed. */
-function pixelsOf(hexadecimal) {
-  const channels = hexadecimal.match(/../g).map((pair) => parseInt(pair, 16));
-  const last = channels.length / 3 - 1;
-  const bytes = new Uint8ClampedArray(256 * 4).fill(255);
-  for (let color = 0; color < 256; color += 1) {
-    const place = (color * last) / 255;
-    for (let channel = 0; channel < 3; channel += 1) {
-      const below = channels[3 * Math.floor(place) + channel];
-      const above = channels[3 * Math.ceil(place) + channel];
-      bytes[4 * color + channel] = below + (above - below) * (place % 1);
-    }
-  }
-  return new Uint32Array(bytes.buffer);
-}
-
-const WEIGHTS = pixelsOf(VIRIDIS);
-const DIFFERENCES = { light: pixelsOf(VIK), dark: pixelsOf(BERLIN) };
-
-/* Colours up to the largest weight of each map; or fixed ones, the same for every map. */
-export const SCALES = [
-  ["map", "own largest"],
-  ["fixed", "fixed, √ 0 – 1"],
-];
-
-/* How strong a weight is drawn, 0 to 1. */
-export function strengthOn(scale, largest) {
-  if (scale === "fixed") return (weight) => Math.sqrt(Math.min(1, weight));
-  return (weight) => Math.min(1, weight / (largest || 1));
-}
-
-/* The largest of some weights or differences, by size. */
+/* The largest of some weights. */
 export function largest(weights) {
   return weights.reduce((most, weight) => Math.max(most, Math.abs(weight) || 0), 0);
 }
@@ -73,21 +45,13 @@ function paint(canvas, [width, height], colorOf) {
 }
 
 /* Draw the weights of a map, row after row; square, unless it has another number of rows. */
-export function drawWeights(canvas, cells, scale, rows = Math.sqrt(cells.length)) {
-  const strength = strengthOn(scale, largest(cells));
-  const colorOf = (cell) => WEIGHTS[Math.floor(255 * strength(cells[cell]) + 0.5)];
-  paint(canvas, [cells.length / rows, rows], colorOf);
-}
-
-/* Draw differences of weights: the square root of their size, up to 1 on either side. */
-export function drawDifferences(canvas, cells, theme, rows = Math.sqrt(cells.length)) {
-  const place = (value) => 127.5 * (1 + Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value))));
-  const colorOf = (cell) => DIFFERENCES[theme][Math.round(place(cells[cell]))];
+export function drawWeights(canvas, cells, rows = Math.sqrt(cells.length)) {
+  const most = largest(cells) || 1;
+  const colorOf = (cell) => WEIGHTS[Math.floor((255 * cells[cell]) / most + 0.5)];
   paint(canvas, [cells.length / rows, rows], colorOf);
 }
 
 /* The scale itself, from one end to the other. */
-export function drawLegend(canvas, isDifference, theme) {
-  const colors = isDifference ? DIFFERENCES[theme] : WEIGHTS;
-  paint(canvas, [256, 1], (cell) => colors[cell]);
+export function drawLegend(canvas) {
+  paint(canvas, [256, 1], (cell) => WEIGHTS[cell]);
 }

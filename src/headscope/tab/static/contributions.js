@@ -2,7 +2,7 @@
    what passes through its heads, what goes past them and the biases above.
    See docs/contributions.md. */
 
-import { isDifference, otherMaps } from "./compare.js";
+import { otherMaps } from "./compare.js";
 import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
@@ -104,20 +104,6 @@ class Contributions {
     return Math.abs(missed) > MOST_MISSED ? missed : 0;
   }
 
-  /* These less others of the same heads, tokens and classes. */
-  less(other) {
-    const difference = Object.create(Contributions.prototype);
-    const minus = (values, others) => values.map((value, at) => value - others[at]);
-    const lists = ["words", "cells", "rest", "past", "biasesOf"];
-    return Object.assign(difference, this, {
-      ...Object.fromEntries(lists.map((name) => [name, minus(this[name], other[name])])),
-      unseen: this.unseen - other.unseen,
-      biases: this.biases - other.biases,
-      total: this.total - other.total,
-      isDifference: true,
-    });
-  }
-
   /* What the words of a text add: {units, sums, groups, scale}. A group is of equal words, as
      {word, places, value}, the largest first; `scale` has the full colour. */
   inWords(shownText, unit) {
@@ -167,21 +153,12 @@ function ofMaps(maps, pair) {
   return known.get(maps).get(key);
 }
 
-const differences = new WeakMap(); // of own contributions: [other, their difference]
-
-/* The contributions of the shown step; with a difference, less those that it is compared with. */
+/* The contributions of the shown step. */
 export function contributionsOf(store) {
-  const pair = pairOf(store);
-  const own = ofMaps(store.maps, pair);
-  if (own === null || !isDifference(store)) return own;
-  const other = ofMaps(otherMaps(store), pair);
-  if (other?.cells.length !== own.cells.length) return own;
-  if (differences.get(own)?.[0] !== other) differences.set(own, [other, own.less(other)]);
-  return differences.get(own)[1];
+  return ofMaps(store.maps, pairOf(store));
 }
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  if (store.compare === null || isDifference(store)) return null;
   return ofMaps(otherMaps(store), pairOf(store));
 }

@@ -92,12 +92,6 @@ export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/* A mean and its standard error, with a third digit where the error is small. */
-export function formatWithError(mean, error) {
-  const digits = error < 0.0095 ? 3 : 2;
-  return [formatSigned(mean, digits), error > 0 ? `±${error.toFixed(digits)}` : ""];
-}
-
 export function wordsOf(name) {
   return name.replaceAll("_", " ");
 }

@@ -1,9 +1,11 @@
 /* One head large: a map with queries down and keys across, or the one row that is read. */
 
-import { drawLegend, largest } from "./colors.js";
-import { captionOf, headMap, isBeside } from "./compare.js";
-import { chooser, element, formatNumber, isolated, legible, nameToken, panel } from "./dom.js";
-import { borderLines, classOf } from "./pairs.js";
+import { drawLegend, drawWeights, largest } from "./colors.js";
+import { captionOf, headMap } from "./compare.js";
+import {
+  chooser, element, formatNumber, isolated, legible, nameToken, panel, showError,
+} from "./dom.js";
+import { classOf } from "./pairs.js";
 import { TokenRow } from "./text.js";
 
 /* The one row that is read of a last layer, over the text; or the full map. */
@@ -80,7 +82,7 @@ class Axis {
 
 export class HeadView {
   constructor(store, side) {
-    Object.assign(this, { store, side, map: null, view: "map", borders: [] });
+    Object.assign(this, { store, side, map: null, view: "map" });
     const onPlace = (...place) => this.onPlace(...place);
     const onKey = (event) => this.onKey(event);
     this.queries = new Axis("query", onPlace);
@@ -104,9 +106,9 @@ export class HeadView {
     this.panel = panel(side === "main" ? "head" : "other-head", "", ...content);
     this.root = this.panel.root;
     this.about = element("small", "about");
-    this.ends = [element("span"), element("span")];
+    this.most = element("span");
     this.legend = element("canvas", { class: "map-legend", role: "img", "aria-label": "Colours" });
-    this.ramp = element("span", "scale", this.ends[0], this.legend, this.ends[1]);
+    this.ramp = element("span", "scale", "0", this.legend, this.most);
     this.panel.tools.append(this.ramp);
     this.sparse = element("small", "about");
     this.panel.title.after(this.about, this.sparse);
@@ -115,9 +117,12 @@ export class HeadView {
     this.canvas.addEventListener("pointermove", (event) => store.pointCell(...this.cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => store.leave());
     this.canvas.addEventListener("click", (event) => store.toggle(...this.cellAt(event)));
-    const drawn = ["maps", "other", "compare", "scale", "theme", "view"];
+    const drawn = ["maps", "other", "compare", "view"];
     store.subscribe([...drawn, "index", "layer", "head"], () => this.draw());
     store.subscribe(["query", "key", "lock", "by", "pointing"], () => this.showCell());
+    store.subscribe(["errors"], () => {
+      if (side === "other") showError(this.panel.error, store.errors.other);
+    });
     new ResizeObserver(() => this.layout()).observe(this.root);
   }
 
@@ -151,7 +156,7 @@ export class HeadView {
   }
 
   get isHidden() {
-    return this.side === "other" && !isBeside(this.store);
+    return this.side === "other" && this.store.compare === null;
   }
 
   draw() {
@@ -171,7 +176,6 @@ export class HeadView {
     this.ramp.hidden = this.scroll.hidden;
     this.sparse.hidden = this.scroll.hidden;
     this.rowNote.hidden = !isRead;
-    this.showPair();
     if (isRead) this.noteRow();
     if (this.map !== null && isRow) this.drawRow();
     else if (this.map !== null) this.drawMap(caption);
@@ -191,9 +195,7 @@ export class HeadView {
     const row = map.row(map.readout);
     this.row.show(this.text);
     this.row.shade(row);
-    const most = formatNumber(largest(row));
-    const range = map.isDifference ? `difference, −${most} to +${most}` : `0 to ${most}`;
-    this.about.textContent = `weight: ${range}`;
+    this.about.textContent = `weight: 0 to ${formatNumber(largest(row))}`;
   }
 
   noteRow() {
@@ -211,21 +213,9 @@ export class HeadView {
     const { tokens } = this.text;
     const isNew = [this.queries, this.keys].map((axis) => axis.name(tokens, this.classes()));
     if (isNew[0] || this.laid !== this.scroll.clientWidth) this.layout();
-    map.draw(canvas, this.store);
-    const isFixed = map.isDifference || this.store.scale === "fixed";
-    this.ends[0].textContent = map.isDifference ? "−1" : "0";
-    this.ends[1].textContent = isFixed ? "1" : formatNumber(largest(map.cells()));
-    drawLegend(this.legend, map.isDifference, this.store.theme);
-  }
-
-  /* Of a pair of texts, where they meet. */
-  showPair() {
-    const segments = this.text?.segments ?? null;
-    if (this.marked === segments) return;
-    this.marked = segments;
-    this.borders.forEach((line) => line.remove());
-    this.borders = borderLines(segments);
-    this.canvas.after(...this.borders);
+    drawWeights(canvas, map.cells());
+    this.most.textContent = formatNumber(largest(map.cells()));
+    drawLegend(this.legend);
   }
 
   /* The class names of each row and column: its text of a pair, special tokens, the readout. */
@@ -309,10 +299,7 @@ export class HeadView {
 
   /* The weight of a cell. */
   readCell(query, key) {
-    const { map } = this;
-    const weight = map.row(query)[key];
-    const sign = map.isDifference && weight > 0 ? "+" : "";
-    return element("strong", {}, sign + formatNumber(weight));
+    return element("strong", {}, formatNumber(this.map.row(query)[key]));
   }
 
   onKey(event) {

@@ -2,9 +2,8 @@
    server. */
 
 import { Headline, runOf } from "./ablation.js";
-import { page } from "./api.js";
-import { isBeside } from "./compare.js";
-import { element } from "./dom.js";
+import { askPage, page } from "./api.js";
+import { button, element } from "./dom.js";
 import { LedgerView } from "./ledger.js";
 import { MatrixView } from "./matrix.js";
 import { Grid } from "./grid.js";
@@ -14,19 +13,20 @@ import { PredictionView } from "./prediction.js";
 import { followTheme, isVisible, keepLink, newStore, readLink } from "./store.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
-import { SaveButton, StepSlider, Toolbar } from "./toolbar.js";
-import { TrustView } from "./trust.js";
+import { StepSlider, Toolbar } from "./toolbar.js";
+import { trustView } from "./trust.js";
 import { languageOf } from "./words.js";
+import { saveMenu } from "./save.js";
+import { choose, language, t } from "./strings.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
 const GLANCE = 500; // and at whether anybody looks
 
 const KEYS = [
-  ["Arrows", "choose a head in the grid; move along the text; move query and key in the map"],
-  ["Enter, Esc", "lock and unlock"],
-  ["Home, End", "first and last token of the text"],
+  [t`Arrows`, t`choose a head in the grid; move along the text; move query and key in the map`],
+  ["Enter, Esc", t`lock and unlock`],
 ];
-const STEP_KEYS = [[", and .", "one step back and forward"]];
+const STEP_KEYS = [[t`, and .`, t`one step back and forward`]];
 
 /* The style sheet of the tab, once it is there or cannot be; a page has its own. */
 async function loadStyle() {
@@ -41,13 +41,12 @@ async function loadStyle() {
 }
 
 function footer(store, others) {
-  const own = KEYS.filter(([key]) => !others.some(([other]) => other === key));
-  const keys = [...(page ? [] : STEP_KEYS), ...others, ...own];
+  const keys = [...(page ? [] : STEP_KEYS), ...others, ...KEYS];
   const help = keys.flatMap(([key, words]) => [element("dt", {}, key), element("dd", {}, words)]);
-  const summary = element("summary", {}, "Keys");
+  const summary = element("summary", {}, t`Keys`);
   const folded = element("details", "help", summary, element("dl", {}, ...help));
   const command = element("code");
-  const any = element("p", "any", "A page of any other text, with every head: ", command);
+  const any = element("p", "any", t`A page of any other text, with every head: `, command);
   const showRun = () => {
     any.hidden = !store.isTrained;
     command.textContent = `headscope inspect ${runOf(store)} 'text="..."'`;
@@ -68,28 +67,34 @@ function fold(words, view) {
   return root;
 }
 
+/* The other language; a notebook's frame cannot keep a choice. */
+function languageButton() {
+  const [other, name] = language === "ja" ? ["en", "English"] : ["ja", "日本語"];
+  const node = button(name, "", () => choose(other), "plain language");
+  node.lang = other;
+  node.hidden = location.protocol === "about:";
+  return node;
+}
+
 /* Put the views into the page. Where they stand depends on what is compared. A page in which the
    network runs has its box above the words. */
 export function layOut(store, { top = null, tools = [], keys = [] } = {}) {
-  document.documentElement.lang = "en";
+  document.documentElement.lang = language;
   document.title = page?.title ?? "Heads";
   document.body.classList.toggle("page", page !== null);
   const toolbar = new Toolbar(store);
   const slider = new StepSlider(store);
-  toolbar.root.firstChild.append(...tools);
+  const ofText = page ? null : ({ run, shown, text }) => askPage(run, shown, text);
+  const menu = saveMenu(store, ofText);
+  const files = element("div", "tools", ...menu, languageButton());
+  toolbar.root.firstChild.append(element("div", "tools", ...tools, files));
   toolbar.root.append(slider.root);
-  const grids = ["main", "other"].map((side) => {
-    const grid = new Grid(store, side);
-    const folded = fold("All heads as small maps", grid.root);
-    folded.addEventListener("toggle", () => {
-      for (const each of grids) each.open = folded.open;
-      grid.draw(true); // sizes are measured
-    });
-    return folded;
-  });
+  const grid = new Grid(store);
+  const maps = fold(t`All heads as small maps`, grid.root);
+  maps.addEventListener("toggle", () => grid.draw()); // sizes are measured
   const heads = ["main", "other"].map((side) => {
     const head = new HeadView(store, side);
-    const folded = fold("Where the chosen head looks", head.root);
+    const folded = fold(t`Where the chosen head looks`, head.root);
     folded.addEventListener("toggle", () => {
       for (const each of heads) each.open = folded.open;
       head.draw();
@@ -100,28 +105,28 @@ export function layOut(store, { top = null, tools = [], keys = [] } = {}) {
   const views = [...first, new MatrixView(store), new Headline(store)].map(({ root }) => root);
   const folds = element(
     "div", "folds",
-    fold("Numbers of every head", new HeadTable(store).root),
-    fold("Checks and notes", new TrustView(store).root),
+    fold(t`Numbers of every head`, new HeadTable(store).root),
+    fold(t`Checks and notes`, trustView(store)),
   );
   const above = [toolbar.root, toolbar.whole];
-  const main = element("main", {}, ...views, ...heads, ...grids, folds);
+  const main = element("main", {}, ...views, ...heads, maps, folds);
   document.body.replaceChildren(...above, main, footer(store, keys));
   const arrange = () => {
-    const hasOther = isBeside(store);
+    const hasOther = store.compare !== null;
     main.dataset.view = hasOther ? "beside" : "one";
-    for (const other of [grids[1], heads[1]]) other.hidden = !hasOther;
+    heads[1].hidden = !hasOther;
   };
   store.subscribe(["compare", "other"], arrange);
   arrange();
-  const ofText = ".axis, .readout, .ledger, .cells-table, .choose-text, .facts bdi";
+  const inText = ".axis, .readout, .ledger, .cells-table, .choose-text, .facts bdi";
   store.subscribe(["index", "text"], () => {
     const lang = languageOf(store.shownText?.text ?? "");
-    for (const node of document.querySelectorAll(ofText)) node.lang = lang;
+    for (const node of document.querySelectorAll(inText)) node.lang = lang;
   });
   store.subscribe(["maps"], () => {
-    const { maps } = store; // without contributions, maps are what there is to see
-    if (maps === null || maps.values("contributions/heads") !== null) return;
-    for (const folded of [heads[0], grids[0]]) folded.open = true;
+    // Without contributions, maps are what there is to see.
+    if (!store.maps || store.maps.values("contributions/heads") !== null) return;
+    for (const folded of [heads[0], maps]) folded.open = true;
   });
   store.subscribe(["index", "maps", "text"], () => markReadout(store));
   listenToKeys(store, slider);
@@ -170,7 +175,7 @@ function poll(loader) {
 
 export async function render() {
   const store = newStore();
-  followTheme(store);
+  followTheme();
   await loadStyle(); // sizes are measured
   const loader = new Loader(store);
   const slider = layOut(store);
@@ -180,7 +185,6 @@ export async function render() {
   }
   const follow = (link) => loader.open({ ...link, run: link.run ?? store.run });
   keepLink(store, follow);
-  slider.root.append(...new SaveButton(store).nodes);
   await loader.refresh(readLink());
   poll(loader);
 }

@@ -4,12 +4,13 @@
 import { contributionsOf, sumOf } from "./contributions.js";
 import { classLabel, element, formatSigned, isolated, legible, panel } from "./dom.js";
 import { roundedTo } from "./rounding.js";
+import { parts, t } from "./strings.js";
 
 const LEAST = 0.025; // share of the bar, below which a word is one of the others
 const MOST = 12; // words that have a part of their own
 
 /* The parts of the log-odds: words {word, tokens, value}, others, biases, and what is missing. */
-function partsOf(contributions, { units, groups }) {
+function termsOf(contributions, { units, groups }) {
   const size = sumOf(groups.map(({ value }) => Math.abs(value)));
   const isLarge = ({ value }, at) => at < MOST && Math.abs(value) >= LEAST * size;
   const named = groups.filter(isLarge).map(({ word, places, value }) => {
@@ -21,13 +22,13 @@ function partsOf(contributions, { units, groups }) {
   if (rest.length > 0) {
     const tokens = rest.flatMap(({ places }) => places.map((at) => units[at]));
     const value = sumOf(rest.map((group) => group.value));
-    const name = tokens.length === 1 ? "1 other word" : `${tokens.length} other words`;
+    const name = tokens.length === 1 ? t`1 other word` : t`${tokens.length} other words`;
     parts.push({ kind: "others", name, value, units: tokens });
   }
   const { unseen, biases, missed } = contributions;
-  if (unseen !== 0) parts.push({ kind: "others", name: "words not shown", value: unseen });
-  parts.push({ kind: "biases", name: "biases", value: biases });
-  if (missed !== 0) parts.push({ kind: "missed", name: "not attributed", value: missed });
+  if (unseen !== 0) parts.push({ kind: "others", name: t`words not shown`, value: unseen });
+  parts.push({ kind: "biases", name: t`biases`, value: biases });
+  if (missed !== 0) parts.push({ kind: "missed", name: t`not attributed`, value: missed });
   return parts;
 }
 
@@ -37,7 +38,7 @@ export class LedgerView {
     this.sum = element("small", "sum");
     this.bar = element("div", { class: "ledger", role: "img" });
     this.axis = element("div", { class: "ledger-axis", "aria-hidden": "true" });
-    this.panel = panel("adds-up", "What it adds up to", this.bar, this.axis);
+    this.panel = panel("adds-up", t`What it adds up to`, this.bar, this.axis);
     this.root = this.panel.root;
     this.panel.title.append(this.sum);
     const point = (event) => {
@@ -57,17 +58,17 @@ export class LedgerView {
     const contributions = contributionsOf(store);
     this.root.hidden = contributions === null || store.shownText === null;
     if (this.root.hidden) return;
-    const parts = partsOf(contributions, contributions.inWords(store.shownText, store.unit));
+    const terms = termsOf(contributions, contributions.inWords(store.shownText, store.unit));
     const total = Math.round(100 * contributions.total);
-    const numbers = roundedTo(parts.map(({ value }) => value), total);
-    parts.forEach((part, at) => (part.number = numbers[at] / 100));
-    this.lay(parts, total / 100);
-    const words = parts.map(({ word, name, number }) => {
+    const numbers = roundedTo(terms.map(({ value }) => value), total);
+    terms.forEach((part, at) => (part.number = numbers[at] / 100));
+    this.lay(terms, total / 100);
+    const words = terms.map(({ word, name, number }) => {
       return `${word === undefined ? name : legible(word)} ${formatSigned(number, 2)}`;
     });
     const sum = `= ${formatSigned(total / 100, 2)}`;
     this.bar.setAttribute("aria-label", `${words.join(", ")} ${sum}`);
-    this.showSum(contributions, parts, total);
+    this.showSum(contributions, terms, total);
   }
 
   /* Parts for the class from 0 to the right, then those against it from there to the left. */
@@ -126,18 +127,17 @@ export class LedgerView {
   }
 
   /* The sum in words: all words, and what stands beside them. */
-  showSum(contributions, parts, total) {
+  showSum({ asked, against }, terms, total) {
     const { store } = this;
-    const { asked, against } = contributions;
-    const words = parts.filter(({ kind }) => kind === "word" || kind === "others");
-    const sums = [["words", sumOf(words.map(({ number }) => number))]];
-    sums.push(...parts.slice(words.length).map(({ name, number }) => [name, number]));
-    const terms = sums.flatMap(([name, number], at) => {
+    const words = terms.filter(({ kind }) => kind === "word" || kind === "others");
+    const sums = [[t`words`, sumOf(words.map(({ number }) => number))]];
+    sums.push(...terms.slice(words.length).map(({ name, number }) => [name, number]));
+    const shown = sums.flatMap(([name, number], at) => {
       return [at === 0 ? "" : " ", element("strong", {}, formatSigned(number, 2)), ` ${name}`];
     });
-    const toward = against < 0 ? "its absence" : classLabel(store, against);
-    const what = contributions.isDifference ? "change of the log-odds" : "log-odds";
-    const end = [element("strong", {}, formatSigned(total / 100, 2)), ` ${what} of `];
-    this.sum.replaceChildren(...terms, " = ", ...end, classLabel(store, asked), " over ", toward);
+    const toward = against < 0 ? t`its absence` : classLabel(store, against);
+    const end = element("strong", {}, formatSigned(total / 100, 2));
+    const sum = parts`${end} log-odds of ${classLabel(store, asked)} over ${toward}`;
+    this.sum.replaceChildren(...shown, " = ", ...sum);
   }
 }

@@ -1,7 +1,6 @@
 /* The answer of `maps`, arrays in one buffer. */
 
 const TYPES = { uint8: Uint8Array, int32: Int32Array, float16: Uint16Array, float32: Float32Array };
-const SMALL = 48; // cells along a side of a small map
 
 /* Every number of 16 bits as one of 32. */
 const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
@@ -97,36 +96,6 @@ export class Maps {
     return part(this.layers[layer], head);
   }
 
-  /* What is drawn small: queries averaged and keys summed over stretches, so that a thin line does
-     not fade and rows still sum to 1. */
-  small(layer, head) {
-    const cells = this.cells(layer, head);
-    const side = this.tokens;
-    if (side <= SMALL) return cells;
-    const stretchOf = Array.from({ length: side }, (_, token) => inStretch(token, side, SMALL));
-    const lengths = new Float32Array(SMALL);
-    for (const stretch of stretchOf) lengths[stretch] += 1;
-    const small = new Float32Array(SMALL * SMALL);
-    for (let row = 0; row < side; row += 1) {
-      const stretch = stretchOf[row];
-      for (let column = 0; column < side; column += 1) {
-        const weight = cells[row * side + column] / lengths[stretch];
-        small[stretch * SMALL + stretchOf[column]] += weight;
-      }
-    }
-    return small;
-  }
-
-  /* One row drawn small: keys summed over stretches. */
-  smallRow(layer, head, query) {
-    const { tokens } = this;
-    const small = new Float32Array(Math.min(SMALL, tokens));
-    this.row(layer, head, query).forEach((weight, key) => {
-      small[inStretch(key, tokens, small.length)] += weight;
-    });
-    return small;
-  }
-
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
     return part(this.layers[layer], head, query);
@@ -138,9 +107,4 @@ export class Maps {
     const { tokens: length } = this;
     return Float32Array.from({ length }, (_, query) => cells[query * length + key]);
   }
-}
-
-/* The stretch that a token is in, where `tokens` of them are cut into `places` stretches. */
-function inStretch(token, tokens, places) {
-  return Math.floor(((token + 1) * places - 1) / tokens);
 }

@@ -8,12 +8,13 @@ import {
 } from "./dom.js";
 import { roundedTable, roundedTo } from "./rounding.js";
 import { tint } from "./text.js";
+import { t } from "./strings.js";
 
 const ROWS = 8; // heads in sight
 const STATES = [
-  ["on", "on", "as it is"],
-  ["uniform", "average", "a plain average over the tokens in place of its map"],
-  ["zero", "off", "its output set to zero"],
+  ["on", t`on`, t`as it is`],
+  ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
+  ["zero", t`off`, t`its output set to zero`],
 ];
 
 export class MatrixView {
@@ -21,18 +22,18 @@ export class MatrixView {
     Object.assign(this, { store, layout: "", isWhole: false });
     this.about = element("small");
     this.table = element("table", "cells-table");
-    const name = { role: "region", "aria-label": "Heads and words", tabindex: "0" };
+    const name = { role: "region", "aria-label": t`Heads and words`, tabindex: "0" };
     this.scroll = element("div", { class: "table-scroll", ...name }, this.table);
-    this.panel = panel("heads-words", "What passes through each head", this.scroll);
+    this.panel = panel("heads-words", t`What passes through each head`, this.scroll);
     this.root = this.panel.root;
     this.panel.title.append(this.about);
-    this.layers = chooser("layer", "Layer", (layer) => this.chooseLayer(Number(layer)));
-    this.whole = button("All heads and words", "", () => {
+    this.layers = chooser("layer", t`Layer`, (layer) => this.chooseLayer(Number(layer)));
+    this.whole = button(t`All heads and words`, "", () => {
       this.isWhole = !this.isWhole;
       this.show();
     }, "plain fold");
-    this.few = button("", "all others off", () => this.keepOnly());
-    this.all = button("All heads on", "undo (a)", () => store.set({ ablated: new Map() }));
+    this.few = button("", t`all others off`, () => this.keepOnly());
+    this.all = button(t`All heads on`, t`undo (a)`, () => store.set({ ablated: new Map() }));
     this.panel.tools.append(this.layers, this.few, this.all, this.whole);
     this.table.addEventListener("pointerover", (event) => this.point(event));
     this.table.addEventListener("focusin", (event) => this.point(event));
@@ -80,10 +81,10 @@ export class MatrixView {
     this.all.disabled = ablated.size === 0;
     const few = this.fewest();
     this.few.hidden = few === null;
-    if (few !== null) this.few.textContent = `Only the ${few.length} heads that are enough`;
+    if (few !== null) this.few.textContent = t`Only the ${few.length} heads that are enough`;
     this.whole.setAttribute("aria-expanded", String(this.isWhole));
-    const where = "at that position, where the words have mixed";
-    const cell = layer === 0 ? "at that word" : where;
+    const where = t`at that position, where the words have mixed`;
+    const cell = layer === 0 ? t`at that word` : where;
     this.about.textContent = `${isOne ? "" : `${store.layerName(layer)}, `}${cell}`;
   }
 
@@ -136,7 +137,7 @@ export class MatrixView {
     const groups = this.columns.map(({ at }) => words.groups[at]);
     this.hasOthers = groups.length < words.groups.length || this.contributions.unseen !== 0;
     const token = ({ places }) => ({ "data-token": String(words.units[places[0]].start) });
-    const at = () => (layer === 0 ? [] : [element("small", {}, "at ")]);
+    const at = () => (layer === 0 ? [] : [element("small", {}, t`at `)]);
     const header = groups.map((group) => {
       const times = group.places.length > 1 ? ` ×${group.places.length}` : "";
       const name = [...at(), isolated(group.word), element("small", {}, times)];
@@ -145,7 +146,7 @@ export class MatrixView {
     if (this.hasOthers) {
       const count = sumOf(words.groups.map(({ places }) => places.length));
       const own = sumOf(groups.map(({ places }) => places.length));
-      header.push(element("th", { scope: "col", class: "others" }, `${count - own} others`));
+      header.push(element("th", { scope: "col", class: "others" }, t`${count - own} others`));
     }
     const cellsOf = () => [
       ...groups.map((group) => element("td", { class: "cell", ...token(group) })),
@@ -157,18 +158,18 @@ export class MatrixView {
     };
     this.rows = this.heads.map((head) => {
       const choose = () => store.chooseHead(layer, head);
-      const name = button(store.headName(layer, head), "show where it looks", choose, "head-name");
+      const name = button(store.headName(layer, head), t`show where it looks`, choose, "head-name");
       const without = element("small", "without");
       const row = rowOf(...(store.canSwitch ? [this.switchOf(head)] : []), name, without);
       row.dataset.head = String(head);
       return row;
     });
     const others = this.contributions.headsOf(layer).length - this.heads.length;
-    if (others > 0) this.rows.push(rowOf(`${others} other heads`));
-    this.foot = rowOf("all heads");
+    if (others > 0) this.rows.push(rowOf(t`${others} other heads`));
+    this.foot = rowOf(t`all heads`);
     this.rest = element("td", { class: "rest", colspan: String(header.length + 1) });
     const first = element("td");
-    header.push(element("th", { scope: "col" }, "sum"));
+    header.push(element("th", { scope: "col" }, t`sum`));
     this.table.replaceChildren(
       element("thead", {}, element("tr", {}, first, ...header)),
       element("tbody", {}, ...this.rows),
@@ -206,9 +207,9 @@ export class MatrixView {
     }
     const sums = table.map(sumOf);
     const columns = (table[0] ?? []).map((_, column) => sumOf(table.map((line) => line[column])));
-    const parts = [["past the layer", contributions.past[layer]]];
-    parts.push(["biases above", contributions.biasesAbove(layer)]);
-    if (contributions.missed !== 0) parts.push(["not attributed", contributions.missed]);
+    const parts = [[t`past the layer`, contributions.past[layer]]];
+    parts.push([t`biases above`, contributions.biasesAbove(layer)]);
+    if (contributions.missed !== 0) parts.push([t`not attributed`, contributions.missed]);
     const total = Math.round(100 * contributions.total);
     const values = [sumOf(sums), ...parts.map(([, value]) => value)];
     const [ofHeads, ...ofParts] = roundedTo(values, total);
@@ -226,8 +227,8 @@ export class MatrixView {
     foot.at(-1).textContent = formatSigned(ofHeads / 100, 2);
     const terms = parts.map(([name], at) => ` ${formatSigned(ofParts[at] / 100, 2)} ${name}`);
     const end = element("strong", {}, formatSigned(total / 100, 2));
-    const name = contributions.layers === 1 ? "the layer" : store.layerName(layer);
-    const all = `${formatSigned(ofHeads / 100, 2)} through ${name}`;
+    const name = contributions.layers === 1 ? t`the layer` : store.layerName(layer);
+    const all = t`${formatSigned(ofHeads / 100, 2)} through ${name}`;
     this.rest.replaceChildren(all, ...terms, " = ", end);
     this.showStates();
   }
@@ -243,7 +244,7 @@ export class MatrixView {
       }
       const without = store.maps.ablated(layer, head)?.head[contributions.asked] ?? null;
       if (without === null || row.dataset.head === undefined) continue;
-      row.querySelector(".without").textContent = `off: ${percent(without)}`;
+      row.querySelector(".without").textContent = t`off: ${percent(without)}`;
     }
   }
 

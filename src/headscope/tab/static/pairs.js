@@ -47,21 +47,3 @@ export function blocksOf(nodes, tokens, segments) {
     return element("div", attributes, name, ...nodes.slice(start, end));
   });
 }
-
-/* Lines over a map where the texts meet; the style sheet places them by their share of the side. */
-export function borderLines(segments) {
-  return bordersOf(segments).flatMap((border) =>
-    ["across", "down"].map((way) => {
-      const line = element("div", `border-line ${way}`);
-      line.style.setProperty("--at", String(border / segments.length));
-      return line;
-    }),
-  );
-}
-
-/* The same on all small maps of a grid, for a pair whose texts meet once. */
-export function markBorder(grid, segments) {
-  const borders = bordersOf(segments);
-  grid.classList.toggle("pair", borders.length === 1);
-  if (borders.length === 1) grid.style.setProperty("--at", String(borders[0] / segments.length));
-}

@@ -5,6 +5,7 @@ import {
   bar, button, chooser, classLabel, element, fillSelect, formatSigned, isolated, panel, percent,
 } from "./dom.js";
 import { unreadOf } from "./words.js";
+import { count, parts, t } from "./strings.js";
 
 const CLASSES = 4; // of the list
 const SOME = 100; // validation texts, which tell how sure a prediction is
@@ -12,10 +13,10 @@ const SOME = 100; // validation texts, which tell how sure a prediction is
 /* Odds in words: 1,130 to 1, or 1 to 12. */
 export function oddsOf(logOdds) {
   const odds = Math.exp(Math.abs(logOdds));
-  let words = "over a million";
+  let words = t`over a million`;
   if (odds < 10) words = odds.toFixed(1);
-  else if (odds < 1e6) words = Math.round(odds.toPrecision(3)).toLocaleString("en");
-  return logOdds >= 0 ? `${words} to 1` : `1 to ${words}`;
+  else if (odds < 1e6) words = count(Math.round(odds.toPrecision(3)));
+  return logOdds >= 0 ? t`${words} to 1` : t`1 to ${words}`;
 }
 
 export class PredictionView {
@@ -25,17 +26,17 @@ export class PredictionView {
     const select = (name, label, at) => {
       return chooser(name, label, (place) => this.choose(at, Number(place)));
     };
-    this.asked = select("asked", "Class that is asked for", 0);
-    this.against = select("against", "Class that it is held against", 1);
-    this.absence = element("span", {}, "its absence");
+    this.asked = select("asked", t`Class that is asked for`, 0);
+    this.against = select("against", t`Class that it is held against`, 1);
+    this.absence = element("span", {}, t`its absence`);
     this.odds = element("p", "odds");
-    const of = [this.asked, " over ", this.against, this.absence, this.odds];
-    this.question = element("div", "question", ...of);
+    const of = parts`${this.asked} over ${this.against}`;
+    this.question = element("div", "question", ...of, this.absence, this.odds);
     this.offer = element("p", { class: "offer", role: "status" });
     this.facts = element("ul", "facts-of-text");
     this.classes = element("ul", "bars classes");
     const content = [this.line, this.question, this.offer, this.facts, this.classes];
-    this.panel = panel("prediction", "Prediction", ...content);
+    this.panel = panel("prediction", t`Prediction`, ...content);
     this.root = this.panel.root;
     this.panel.title.parentNode.classList.add("unseen");
     const shown = ["maps", "index", "text", "pair", "reference", "compare", "other"];
@@ -97,32 +98,29 @@ export class PredictionView {
     this.against.hidden = against < 0;
     this.absence.hidden = against >= 0;
     fillSelect(this.against, options, String(against));
-    const kind = contributions.isDifference ? "change of the log-odds" : "log-odds";
-    const words = contributions.isDifference ? "" : `, about ${oddsOf(total)}`;
-    this.odds.textContent = `${formatSigned(total, 2)} ${kind}${words}`;
+    this.odds.textContent = t`${formatSigned(total, 2)} log-odds, about ${oddsOf(total)}`;
     this.showOffer(contributions);
   }
 
   /* Where other classes are the likeliest now, they are a click away. */
-  showOffer({ asked, against, isDifference }) {
+  showOffer({ asked, against }) {
     const { store } = this;
     const own = ownPair(store.maps);
     const isHeld = own[0] === asked && own[1] === against;
     const isLost = store.pair !== null && (store.pair[0] !== asked || store.pair[1] !== against);
-    this.offer.hidden = (isHeld && !isLost) || Boolean(isDifference);
+    this.offer.hidden = isHeld && !isLost;
     if (this.offer.hidden) this.offer.textContent = "";
     if (this.offer.hidden) return;
     if (isLost) {
-      this.offer.textContent = "The sums of the classes chosen before are not known here.";
+      this.offer.textContent = t`The sums of the classes chosen before are not known here.`;
       return;
     }
-    const words = own[0] === asked ? "Now the runner-up is " : "Now the likeliest is ";
+    const [first, second] = own.map((place) => store.index.classes[place] ?? t`its absence`);
+    const ask = button(t`Ask for ${first} over ${second}`, "", () => store.set({ pair: own }));
     const name = classLabel(store, own[0] === asked ? own[1] : own[0]);
-    const over = own[1] < 0 ? "" : ` over ${store.index.classes[own[1]]}`;
-    const ask = button(`Ask for ${store.index.classes[own[0]]}${over}`, "", () => {
-      store.set({ pair: own });
-    });
-    this.offer.replaceChildren(words, name, ". ", ask);
+    const runnerUp = parts`Now the runner-up is ${name}. ${ask}`;
+    const likeliest = parts`Now the likeliest is ${name}. ${ask}`;
+    this.offer.replaceChildren(...(own[0] === asked ? runnerUp : likeliest));
   }
 
   /* What to mind: [words, class] of each line. */
@@ -130,25 +128,25 @@ export class PredictionView {
     const { shownText, index } = this.store;
     const { label, tokens, special, unknown = [] } = shownText;
     const facts = [];
-    const count = tokens.length - (special ?? []).length;
+    const all = tokens.length - (special ?? []).length;
     const unread = unreadOf(shownText);
-    if (count === 0) facts.push([["The text is empty: its biases alone decide."], "warns"]);
+    if (all === 0) facts.push([[t`The text is empty: its biases alone decide.`], "warns"]);
     if (unknown.length > 0) {
-      const isUnlike = unknown.length / count > (index.most_unknown ?? 1);
-      const unlike = isUnlike ? ", more than in texts of training" : "";
-      const words = `${unknown.length} of ${count} tokens are unknown to the model${unlike}.`;
-      facts.push([[words], "warns"]);
+      const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
+      const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
+      const unlike = isUnlike ? t` That is more than in texts of training.` : "";
+      facts.push([[words, unlike], "warns"]);
     }
     if (unread !== null) {
-      const [left, all] = unread.map((number) => number.toLocaleString("en"));
-      facts.push([[`${left} of ${all} words are not read.`], "warns"]);
+      const [left, whole] = unread.map(count);
+      facts.push([[t`${left} of ${whole} words are not read.`], "warns"]);
     }
     const sure = sureOf(index.curve, this.store.maps);
     if (sure !== null) facts.push([[sure], ""]);
     if (label !== null) {
       const isRight = predicted === label;
       const mark = isRight ? "✓ " : "✗ ";
-      facts.push([["Given label ", mark, isolated(label)], isRight ? "known" : "known wrong"]);
+      facts.push([parts`Given label ${mark}${isolated(label)}`, isRight ? "known" : "known wrong"]);
     }
     return facts;
   }
@@ -171,7 +169,7 @@ export class PredictionView {
       return element("li", side, isolated(name, "name"), bar(share), number);
     }));
     if (reference !== null) {
-      const note = `points: change from ${reference.name}`;
+      const note = t`points: change from ${reference.name}`;
       this.classes.append(element("li", "note", note));
     }
   }
@@ -185,10 +183,9 @@ function sureOf(curve, maps) {
   const most = Math.max(...shares);
   const [, all = 0] = curve.at(-1) ?? [];
   const isFit = ([least, texts]) => most >= least && texts >= Math.min(SOME, all);
-  const found = curve.find(isFit) ?? null;
-  if (found === null) return null;
+  const found = curve.find(isFit);
+  if (found === undefined) return t`Less sure than every validation text.`;
   const [least, texts, right] = found;
-  const [of, own] = [texts, right].map((number) => number.toLocaleString("en"));
   const from = (Math.floor(1000 * least) / 10).toFixed(1);
-  return `At ${from} % or more ${own} of ${of} validation texts were right.`;
+  return t`At ${from} % or more ${count(right)} of ${count(texts)} validation texts were right.`;
 }

@@ -1,17 +1,16 @@
 /* What the reader chose and what was fetched, and the link that opens the same view. */
 
 import { page } from "./api.js";
-import { SCALES } from "./colors.js";
+import { t } from "./strings.js";
 
 /* Choices that a link keeps, and the values that they may have; the first is the default. */
 export const LINKED = {
-  scale: SCALES.map(([scale]) => scale),
   view: ["row", "map"], // of the large map
   unit: ["word", "token"], // that contributions are summed over
 };
 
 /* What may be put in place of a head's map or output, as it is called. */
-export const ABLATIONS = { zero: "zero", uniform: "average" };
+export const ABLATIONS = { zero: t`zero`, uniform: t`average` };
 
 class Store {
   constructor(values) {
@@ -63,10 +62,9 @@ class Store {
     return this.shownText?.readout ?? null;
   }
 
-  /* A head as people call it: without its layer where there is one layer. */
+  /* A head as people call it, and how it is ablated. */
   headName(layer, head) {
-    const isOne = this.index.layers.length === 1;
-    const name = isOne ? `head ${head}` : `${this.layerName(layer)} head ${head}`;
+    const name = headName(this.index.layers, layer, head);
     const change = ABLATIONS[this.ablated.get(`${layer},${head}`)];
     return change === undefined ? name : `${name} (${change})`;
   }
@@ -86,7 +84,7 @@ class Store {
   }
 
   layerName(layer) {
-    return layerNames(this.index?.layers ?? [])[layer] ?? `layer ${layer}`;
+    return nameOf(this.index?.layers ?? [], layer);
   }
 
   setError(name, message) {
@@ -159,7 +157,7 @@ class Store {
 const CHOSEN = {
   run: null, text: 0, step: null, follow: true, stepChosen: false, layer: 0, head: 0,
   headChosen: false, query: 0, key: null, by: "query", lock: null, pointing: false,
-  compare: null, theme: "light", wanted: null,
+  compare: null, wanted: null,
   pair: null, // the classes that are held against each other, by their places: [asked, against]
   word: null, // the token of a word that has its column in the matrix in any case
   lit: null, // the token of the word that is pointed at
@@ -186,6 +184,17 @@ export function layerNames(layers) {
   return areApart ? numbers.map((number) => `layer ${number}`) : layers;
 }
 
+/* Layer 0 of a model of ours is called so in its language. */
+function nameOf(layers, layer) {
+  const name = layerNames(layers)[layer] ?? `layer ${layer}`;
+  return name === `layer ${layer}` ? t`layer ${layer}` : name;
+}
+
+/* A head as people call it: without its layer where there is one layer. */
+export function headName(layers, layer, head) {
+  return layers.length === 1 ? t`head ${head}` : t`${nameOf(layers, layer)} head ${head}`;
+}
+
 /* The place of the step that is nearest to `step`, or of the last one. */
 export function nearest(steps, step) {
   const last = steps.length - 1;
@@ -208,13 +217,12 @@ function outer() {
 }
 
 /* Dark or light as TensorBoard is; elsewhere as the system is. */
-export function followTheme(store) {
+export function followTheme() {
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
   const host = page || outer() === window ? null : outer().document.body;
   const apply = () => {
     const isDark = host === null ? scheme.matches : host.classList.contains("dark-mode");
-    store.set({ theme: isDark ? "dark" : "light" });
-    document.documentElement.dataset.theme = store.theme;
+    document.documentElement.dataset.theme = isDark ? "dark" : "light";
   };
   if (host !== null) {
     const watcher = new MutationObserver(apply);
@@ -254,8 +262,7 @@ export function readLink() {
   if (read("compare") !== null) {
     const isNamed = ["best", "first", "last"].includes(read("at"));
     const step = whole("at") ?? (isNamed ? read("at") : "nearest");
-    const view = read("as") === "difference" ? "difference" : "beside";
-    link.compare = { run: read("compare"), step, view, text: whole("with") };
+    link.compare = { run: read("compare"), step, text: whole("with") };
   }
   return link;
 }
@@ -271,7 +278,7 @@ function linkOf(store) {
   const step = store.steps[store.place]?.step ?? "";
   const values = { run, text: shownText?.name ?? "", step, layer, head };
   if (query > 0) values.query = query;
-  if (compare) Object.assign(values, { compare: compare.run, at: compare.step, as: compare.view });
+  if (compare) Object.assign(values, { compare: compare.run, at: compare.step });
   if (compare && compare.text !== null) values.with = compare.text;
   for (const [name, known] of Object.entries(LINKED)) {
     if (store[name] !== known[0]) values[name] = store[name];

@@ -8,9 +8,10 @@ import {
 } from "./dom.js";
 import { blocksOf, directionOf } from "./pairs.js";
 import { languageOf, unitsOf } from "./words.js";
+import { t } from "./strings.js";
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
-const UNITS = [["word", "by word"], ["token", "by token"]];
+const UNITS = [["word", t`by word`], ["token", t`by token`]];
 const NUMBERED = 0.12; // share of the scale, from which a word has its number
 const CHANGED = 8; // words of another text that are named
 
@@ -101,17 +102,16 @@ export class TokenRow {
     if (first && !this.root.matches(":hover")) reveal(this.root, first);
   }
 
-  /* Shade each token by its weight; below zero, of a difference, in the other colour. */
+  /* Shade each token by its weight. */
   shade(row) {
     this.root.classList.remove("signed");
     const scale = largest(row);
     this.tokens.forEach((token, index) => {
       const weight = row[index];
-      const strength = scale > 0 && weight ? Math.abs(weight) / scale : 0;
+      const strength = scale > 0 && weight ? weight / scale : 0;
       token.style.setProperty("--strength", strength.toFixed(3));
-      token.classList.toggle("less", weight < 0);
-      const words = Number.isNaN(weight) ? "not among the top keys" : formatNumber(weight);
-      token.title = `token ${index}, weight ${words}`;
+      const words = Number.isNaN(weight) ? t`not among the top keys` : formatNumber(weight);
+      token.title = t`token ${index}, weight ${words}`;
       token.removeAttribute("aria-label");
       if (token.children.length > 1) token.replaceChildren(token.firstChild);
     });
@@ -154,20 +154,20 @@ export function tint(node, value, scale) {
 export class TextView {
   constructor(store, top = null) {
     this.store = store;
-    this.row = new TokenRow(store, "Words; arrow keys move", (index) => this.choose(index));
-    this.other = new TokenRow(store, "Words of what is compared with");
-    this.pooled = new TokenRow(store, "Tokens by pooling weight");
-    const heading = element("h3", {}, "Pooling weights of the tokens");
+    this.row = new TokenRow(store, t`Words; arrow keys move`, (index) => this.choose(index));
+    this.other = new TokenRow(store, t`Words of what is compared with`);
+    this.pooled = new TokenRow(store, t`Tokens by pooling weight`);
+    const heading = element("h3", {}, t`Pooling weights of the tokens`);
     this.pooling = element("div", { class: "pooling", hidden: true }, heading, this.pooled.root);
     this.otherTitle = element("h3");
     this.changes = element("p", "changes");
     this.beside = element("div", "beside", this.otherTitle, this.other.root, this.changes);
     const content = [this.row.root, this.beside, this.pooling];
-    this.panel = panel("text", "Text", ...(top === null ? [] : [top]), ...content);
+    this.panel = panel("text", t`Text`, ...(top === null ? [] : [top]), ...content);
     this.root = this.panel.root;
     this.legend = element("span", "scale");
-    this.release = button("Unlock (Esc)", "", () => store.release());
-    this.unit = chooser("unit", "Sums", (unit) => store.set({ unit }), UNITS);
+    this.release = button(t`Unlock (Esc)`, "", () => store.release());
+    this.unit = chooser("unit", t`Sums`, (unit) => store.set({ unit }), UNITS);
     this.panel.tools.append(this.legend, this.unit, this.release);
     const shown = ["maps", "index", "text", "other", "compare", "pair", "unit", "lock"];
     store.subscribe(shown, () => this.show());
@@ -212,13 +212,11 @@ export class TextView {
     this.row.explain(words);
     this.showBeside(other, words.scale);
     const { asked, against } = contributions;
-    const title = contributions.isDifference ? "What changed" : "Text";
-    this.panel.title.replaceChildren(title);
     const end = `±${words.scale.toFixed(2)}`;
-    const far = against < 0 ? "against" : classLabel(store, against);
+    const far = against < 0 ? t`against` : classLabel(store, against);
     this.legend.replaceChildren(
       far, element("span", { class: "ramp", "aria-hidden": "true" }), classLabel(store, asked),
-      element("small", {}, `linear; full colour: ${end}`),
+      element("small", {}, t`linear; full colour: ${end}`),
     );
   }
 
@@ -233,7 +231,7 @@ export class TextView {
     const name = isolated(store.other.run, "name");
     const step = store.other.text ? "" : ` step ${store.other.step}`;
     const { predicted } = store.other.maps.prediction(store.index.classes);
-    const total = `, ${formatSigned(other.total, 2)} log-odds`;
+    const total = t`, ${formatSigned(other.total, 2)} log-odds`;
     this.otherTitle.replaceChildren(name, `${step}: `, isolated(predicted), total);
     this.changes.hidden = !store.other.text;
     if (!this.changes.hidden) this.changes.replaceChildren(...this.changesTo(words));
@@ -253,8 +251,8 @@ export class TextView {
       return [at === 0 ? "“" : ", “", isolated(word), `” ${formatSigned(value, 2)}`];
     });
     const rest = sumOf(ranked.slice(CHANGED).map(([, value]) => value));
-    const more = ranked.length > CHANGED ? [`, others ${formatSigned(rest, 2)}`] : [];
-    return ["From that text to this one: ", ...named, ...more];
+    const more = ranked.length > CHANGED ? [t`, others ${formatSigned(rest, 2)}`] : [];
+    return [t`From that text to this one: `, ...named, ...more];
   }
 
   showPooling() {

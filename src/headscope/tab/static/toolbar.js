@@ -1,11 +1,8 @@
 /* The choice of run, text, step, comparison and colours; and the page to save. */
 
-import { askPage, outcome, page } from "./api.js";
-import { SCALES, drawLegend } from "./colors.js";
-import { isAlike, isDifference } from "./compare.js";
-import { button, chooser, download, element, fillSelect, legible, showError } from "./dom.js";
+import { page } from "./api.js";
+import { button, chooser, element, fillSelect, legible, showError } from "./dom.js";
 
-const VIEWS = [["beside", "side by side"], ["difference", "difference"]];
 const STEPS = [
   ["best", "best step"],
   ["nearest", "nearest step"],
@@ -51,12 +48,11 @@ export class Toolbar {
     this.otherStep = chooser("other-step", "Step that is compared with", (step) => {
       this.change({ step: /^\d+$/.test(step) ? Number(step) : step });
     });
-    this.view = chooser("compare-view", "View", (view) => this.change({ view }), VIEWS);
     const text = labelled("Text", this.text);
     text.hidden = page !== null && page.texts.length < 2;
     const first = page ? element("h1", { dir: "auto" }, page.title) : labelled("Run", this.run);
     const other = labelled("Compare with", this.other);
-    const compare = [other, this.otherText, this.otherStep, this.view];
+    const compare = [other, this.otherText, this.otherStep];
     const choices = [first, text, ...(text.hidden ? [] : compare)];
     this.error = element("p", { class: "error", role: "alert", hidden: true });
     const attributes = { class: "toolbar", "aria-label": "What is shown" };
@@ -70,17 +66,16 @@ export class Toolbar {
 
   chooseOther(value) {
     const { store } = this;
-    const view = store.compare?.view ?? "beside";
     if (value === "text") {
       const text = store.text === 0 ? 1 : 0;
-      store.set({ compare: { run: store.run, step: "nearest", view, text } });
+      store.set({ compare: { run: store.run, step: "nearest", text } });
       return;
     }
     const run = value.slice(1); // after "=", since a run may have no name
     const isBest = store.steps[store.place]?.step === store.index?.best;
     const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
     const step = run === store.run ? "first" : near;
-    store.set({ compare: value === "" ? null : { run, step, view, text: null } });
+    store.set({ compare: value === "" ? null : { run, step, text: null } });
   }
 
   change(changes) {
@@ -115,7 +110,6 @@ export class Toolbar {
     fillSelect(this.other, options, isText ? "text" : chosen);
     this.otherText.hidden = !isText;
     this.otherStep.hidden = compare === null || isText;
-    this.view.hidden = compare === null || !isAlike(this.store);
     if (compare === null) return;
     if (isText) fillSelect(this.otherText, this.texts, String(compare.text));
     const there = compare.run === run ? steps : (other?.index.steps ?? []);
@@ -123,7 +117,6 @@ export class Toolbar {
     if (typeof compare.step === "number") numbers.add(compare.step);
     const numbered = [...numbers].map((step) => [String(step), `step ${step}`]);
     fillSelect(this.otherStep, [...STEPS, ...numbered], String(compare.step));
-    this.view.value = compare.view;
   }
 
   showErrors() {
@@ -131,32 +124,6 @@ export class Toolbar {
     showError(this.error, errors.runs);
     showError(this.whole, errors.index);
     document.body.classList.toggle("nothing", Boolean(errors.index) || runs.length === 0);
-  }
-}
-
-/* The colours of all maps. */
-export class MapControls {
-  constructor(store) {
-    this.store = store;
-    this.scale = chooser("scale", "Colours", (scale) => store.set({ scale }), SCALES);
-    this.legend = element("canvas", { class: "legend", role: "img", "aria-label": "Colour scale" });
-    this.low = element("span", "end");
-    this.high = element("span", "end");
-    const legend = element("span", "scale", this.low, this.legend, this.high);
-    this.nodes = [labelled("Colours", this.scale), legend];
-    store.subscribe(["scale", "theme", "compare", "other"], () => this.show());
-    this.show();
-  }
-
-  show() {
-    const { scale, theme } = this.store;
-    const isSigned = isDifference(this.store);
-    drawLegend(this.legend, isSigned, theme);
-    this.scale.value = scale;
-    this.scale.parentNode.hidden = isSigned;
-    this.low.textContent = isSigned ? "−1" : "0";
-    this.high.textContent = scale === "fixed" ? "1" : "largest of each map";
-    if (isSigned) this.high.textContent = "+1";
   }
 }
 
@@ -205,22 +172,5 @@ export class StepSlider {
     const isThinned = steps.length < recorded;
     const all = `${place + 1} of ${steps.length} recorded steps`;
     this.kept.textContent = isThinned ? `${steps.length} of ${recorded} recorded steps kept` : all;
-  }
-}
-
-/* A page of what is shown that needs nothing else. */
-export class SaveButton {
-  constructor(store) {
-    this.store = store;
-    this.status = element("span", { class: "kept", role: "status" });
-    const title = "one HTML file of this text and step, which needs nothing else";
-    this.nodes = [button("Save page", title, () => this.save()), this.status];
-  }
-
-  async save() {
-    const { run, shownText, text, shown } = this.store;
-    const [content, failure] = await outcome(askPage(run, shown, text));
-    this.status.textContent = failure ?? "";
-    if (content) download(content, [run, shownText.name, `step ${shown}`], "html");
   }
 }

@@ -1,0 +1,174 @@
+"""What a run learned over many texts: `run.report`, and its files report.html and words.csv."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from headscope.data.batching import TextBatches, encode_texts
+from headscope.errors import LivePageError, RunError
+from headscope.files import read_json, replacing
+from headscope.heads.capture import headed_layers
+from headscope.heads.words import TextParts, split_texts, word_table, words_of
+from headscope.live.page import MB, live_html, page_index
+from headscope.model.objective import Answer
+from headscope.prediction import by_length, probabilities
+from headscope.record.schema import label_text
+from headscope.run_folder import METRICS
+from headscope.tab.page import live_page, write_page
+from headscope.terminal import csv_cell
+
+if TYPE_CHECKING:
+    from headscope.run import Run
+
+LISTED = 20  # words of each class, for it and against it, on the page
+PRINTED = 5
+MOST_MB = 20.0
+EXAMPLE = 200  # characters of a text in words.csv
+JOIN = " ⏐ "  # between the texts of a pair, as classifier.js has it
+
+
+@dataclass(frozen=True)
+class TextsReport:
+    """What a run makes of N texts.
+
+    Attributes:
+        texts: each one text, or the two of a pair.
+        given: the class or classes of each by name; None where they are unknown.
+        predicted: the predicted ones.
+        probabilities: of each class.
+        is_unfamiliar: whether a text has more unknown tokens than texts of training.
+        parts: what the log-odds of texts consist of, of those that the time was enough for.
+        words: what each word adds to each class, as `headscope.heads.words.word_table` has it.
+        heads: the names of the heads, columns of `words`.
+    """
+
+    texts: Sequence[tuple[str, ...]]
+    given: Sequence[Answer | None]
+    predicted: Sequence[Answer]
+    probabilities: Float[np.ndarray, "N C"]
+    is_unfamiliar: Bool[np.ndarray, " N"]
+    parts: Sequence[TextParts]
+    words: pd.DataFrame
+    heads: Sequence[str]
+
+    def most(
+        self, label: str, column: str = "sum", count: int = PRINTED, against: bool = False
+    ) -> pd.DataFrame:
+        """Return the words that add most to a class, or against it; `column` may name a head."""
+        own = self.words[self.words["class"] == label].sort_values(column, ascending=against)
+        return own[(own[column] < 0) == against].head(count)
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Return the five words that add most to each class, and their sums; no signs, no [CLS]."""
+        named = self.words[self.words["word"].str.match(r"\w") & (self.words["sum"] > 0)]
+        return {
+            label: dict(zip(own["word"][:PRINTED], own["sum"][:PRINTED].tolist(), strict=True))
+            for label, own in named.groupby("class", sort=False)
+        }
+
+    def save_words(self, path: Path) -> None:
+        """Write words.csv: the table of words, with an example for each."""
+        examples = [JOIN.join(self.texts[row])[:EXAMPLE] for row in self.words["example"]]
+        table = self.words.assign(example=examples).map(csv_cell)
+        with replacing(path) as temporary:
+            table.to_csv(temporary, index=False, float_format="%.4f")
+
+
+def report_of(
+    run: "Run", texts: Sequence[tuple[str, ...]], labels: Sequence[Answer] | None, seconds: float
+) -> TextsReport:
+    """Predict texts, and split their log-odds in batches drawn at random; see `Run.report`."""
+    budget = run.config.data.tokens_per_batch
+    encoded = encode_texts(run.tokenizer, texts, run.evidence)
+    shares = probabilities(
+        run.model,
+        encoded,
+        budget,
+        run.device,
+        objective=run.objective,
+        temperature=run.temperature,
+    )
+    rows = [*by_length(encoded.lengths, budget)]
+    batches = TextBatches(encoded)
+    drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
+    parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
+    layers = enumerate(headed_layers(run.model).values())
+    heads = [f"layer {at} head {head}" for at, layer in layers for head in range(layer.num_heads)]
+    words = []
+    for text in parts:
+        own = texts[text.row]
+        encoding = run.tokenizer.encode(own[0], own[1] if len(own) == 2 else None)
+        words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
+    table = word_table(parts, words, heads)
+    table["class"] = [run.labels[number] for number in table["class"]]
+    return TextsReport(
+        texts,
+        labels or [None] * len(texts),
+        run.objective.names(run.objective.predicted(shares), run.labels),
+        shares.numpy(),
+        run.is_unfamiliar(encoded),
+        parts,
+        table,
+        heads,
+    )
+
+
+def write_report(run: "Run", report: TextsReport, name: str, path: Path) -> float:
+    """Write a report's page, and words.csv beside it; return the size of the page in MB.
+
+    `name` is that of the texts, such as "test". A click on a text puts it into the network; where
+    JavaScript cannot compute that, or it has no room, the page is without it and says why.
+    """
+    content = report_content(run, report, name)
+    first = content["texts"][int(np.argmin(content["confidence"]))].split(JOIN)
+    try:
+        page = live_html(run, first, "float16", MOST_MB, report=content)
+    except LivePageError as error:
+        title = f"Run {run.folder.resolve().name}: {name}"
+        page = live_page(title, page_index(run), [], report=content | {"without": str(error)})
+    write_page(path, page)
+    report.save_words(path.with_name("words.csv"))
+    return len(page) / MB
+
+
+def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]:
+    """Return what the page shows of a report."""
+    places = {label: at for at, label in enumerate(run.labels)}
+
+    def place(answer: Answer | None) -> int:
+        return -1 if answer is None else places.setdefault(label_text(answer), len(places))
+
+    content: dict[str, Any] = {
+        "name": name,
+        "texts": [JOIN.join(parts) for parts in report.texts],
+        "given": [*map(place, report.given)],
+        "predicted": [*map(place, report.predicted)],
+        "answers": [*places],
+        "confidence": report.probabilities.max(axis=1).round(5).tolist(),
+        "unfamiliar": report.is_unfamiliar.tolist(),
+        "heads": [None] * len(report.texts),
+        "names": report.heads,
+        "words": {
+            column: {label: _listed(report, label, column) for label in run.labels}
+            for column in ("sum", *report.heads)
+        },
+    }
+    for text in report.parts:
+        content["heads"][text.row] = text.tokens[:, 1:].sum(axis=0).round(3).tolist()
+    with suppress(RunError):
+        if name == "test":
+            content["baseline"] = read_json(run.folder / METRICS)["baseline"]
+    return content
+
+
+def _listed(report: TextsReport, label: str, column: str) -> list[list[list[Any]]]:
+    """Return the words for a class and those against it: [word, sum, texts, example]."""
+    tables = [report.most(label, column, LISTED, against) for against in (False, True)]
+    columns = ["word", column, "texts", "example"]
+    return [table[columns].round({column: 3}).values.tolist() for table in tables]

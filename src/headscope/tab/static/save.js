@@ -1,0 +1,131 @@
+/* What is shown as a file: a picture, a table, or all numbers. */
+
+import { contributionsOf } from "./contributions.js";
+import { download, element } from "./dom.js";
+import { t } from "./strings.js";
+
+const SHARP = 2; // pixels of the picture for one of the screen
+const PICTURED = ["text", "prediction", "adds-up", "heads-words"];
+const GAP = 10; // pixels beneath
+
+/* A menu of the kinds of files; `askPage`, where there is one, gives the page of a text. */
+export function saveMenu(store, askPage = null) {
+  const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
+  const status = element("span", { class: "saved", role: "alert" });
+  const save = async () => {
+    const kind = menu.value;
+    menu.value = "";
+    try {
+      const content = await kinds[kind](store);
+      const { run, shownText, shown } = store;
+      download(content, [run, shownText.name, `step ${shown}`], kind.toLowerCase());
+      status.textContent = "";
+    } catch (error) {
+      status.textContent = error.message;
+    }
+  };
+  const options = ["", ...Object.keys(kinds)].map((value) => {
+    return element("option", { value }, value || t`Save as …`);
+  });
+  const label = t`Save what is shown`;
+  const attributes = { class: "save", "aria-label": label, onchange: save };
+  const menu = element("select", attributes, ...options);
+  return [menu, status];
+}
+
+/* The first screen painted on a canvas, its boxes and words: no browser lets a page with our policy
+   load a picture of itself. */
+function picture() {
+  const main = document.querySelector("main").getBoundingClientRect();
+  const panels = PICTURED.map((name) => document.querySelector(`main > .${name}`));
+  const high = Math.max(...panels.map((node) => node.getBoundingClientRect().bottom)) - main.top;
+  const canvas = element("canvas");
+  Object.assign(canvas, { width: SHARP * main.width, height: SHARP * (high + GAP) });
+  const context = canvas.getContext("2d");
+  context.scale(SHARP, SHARP);
+  context.fillStyle = getComputedStyle(document.body).backgroundColor;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.translate(-main.left, -main.top);
+  for (const node of panels.flatMap((panel) => [panel, ...panel.querySelectorAll("*")])) {
+    if (node.checkVisibility({ visibilityProperty: true })) paint(context, node);
+  }
+  return new Promise((resolve) => canvas.toBlob(resolve));
+}
+
+function paint(context, node) {
+  const { left, top, width, height } = node.getBoundingClientRect();
+  const style = getComputedStyle(node);
+  context.beginPath();
+  context.roundRect(left, top, width, height, parseFloat(style.borderTopLeftRadius) || 0);
+  context.fillStyle = style.backgroundColor;
+  context.fill();
+  if (parseFloat(style.borderTopWidth) > 0) {
+    context.strokeStyle = style.borderTopColor;
+    context.stroke();
+  }
+  context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  context.fillStyle = style.color;
+  if (node.tagName === "SELECT") {
+    const words = node.selectedOptions[0]?.label ?? "";
+    write(context, words, node.getBoundingClientRect(), parseFloat(style.paddingLeft));
+    return;
+  }
+  const range = document.createRange();
+  for (const child of node.childNodes) {
+    if (child.nodeType !== Node.TEXT_NODE) continue;
+    for (const { 0: word, index } of child.data.matchAll(/\S+/g)) {
+      range.setStart(child, index);
+      range.setEnd(child, index + word.length);
+      const place = range.getBoundingClientRect();
+      if (place.width > 0 && place.left < left + width) write(context, word, place, 0);
+    }
+  }
+}
+
+function write(context, words, { left, top, height }, indent) {
+  const size = context.measureText(words);
+  const [above, below] = [size.fontBoundingBoxAscent, size.fontBoundingBoxDescent];
+  context.fillText(words, left + indent, top + (height - above - below) / 2 + above);
+}
+
+/* A row a token: its words, what it adds, and what passes through each head at its position. */
+function table(store) {
+  const found = contributionsOf(store);
+  if (found === null) throw new Error(t`This text has no sums.`);
+  const heads = headsOf(found);
+  const names = heads.map(([layer, head]) => `layer ${layer} head ${head}`);
+  const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
+    return [token, found.words[at], ...heads.map((place) => found.ofHead(...place)[at])];
+  });
+  // What a spreadsheet would run as a formula is quoted.
+  const cell = (value) => {
+    const isFormula = /^\s*[=+\-@]/.test(value) && Number.isNaN(Number(value));
+    return `"${isFormula ? "'" : ""}${String(value).replaceAll('"', '""')}"`;
+  };
+  const lines = [["token", "contribution", ...names], ...rows].map((row) => row.map(cell).join());
+  return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
+}
+
+function headsOf(found) {
+  const layers = Array.from({ length: found.layers }, (_, layer) => layer);
+  return layers.flatMap((layer) => found.headsOf(layer).map(([head]) => [layer, head]).sort());
+}
+
+/* All that is known of the text. */
+function numbers(store) {
+  const { index, maps, shownText } = store;
+  const { text, tokens, label } = shownText;
+  const found = contributionsOf(store);
+  const { ranked, predicted } = maps.prediction(index.classes);
+  const content = { text, label, predicted, probabilities: Object.fromEntries(ranked), tokens };
+  if (found !== null) {
+    const own = [found.asked, found.against].map((place) => index.classes[place] ?? null);
+    const heads = headsOf(found).map(([layer, head]) => {
+      return { layer, head, positions: Array.from(found.ofHead(layer, head)) };
+    });
+    const sums = { log_odds: found.total, words: Array.from(found.words), heads };
+    const rest = { past: Array.from(found.past), biases: Array.from(found.biasesOf) };
+    Object.assign(content, { class: own[0], against: own[1], ...sums, ...rest });
+  }
+  return new Blob([JSON.stringify(content, null, 1)], { type: "application/json" });
+}
