@@ -389,7 +389,7 @@ def test_a_broken_step_is_named_and_the_others_still_work(
     assert ask("runs").get_json()["runs"][1]["error"] is None
 
 
-@pytest.mark.parametrize("damage", DAMAGES.keys() - {"flipped"})
+@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage != "flipped"])
 def test_a_broken_index_is_named_and_the_other_runs_still_work(
     ask: Ask, logdir: Path, damage: str
 ) -> None:
