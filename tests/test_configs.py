@@ -63,6 +63,7 @@ def test_every_command_has_its_configuration(name: str) -> None:
         "export": ["run=.", "output=nowhere"],
         "page": ["run=."],
         "labels": ["run=."],
+        "report": ["run=."],
     }
     check(composed(name, words.get(name, [])))
     assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()

@@ -357,16 +357,26 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_an_encoder_that_was_built_before_is_to_pack_no_texts() -> None:
-    block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    encoder = nn.TransformerEncoder(block, 1).eval()  # which packs padded texts in eval mode
-    encoder.layers[0].self_attn = MultiHeadAttention(8, 2, batch_first=True).eval()
-    with (
-        torch.no_grad(),
-        pytest.warns(UserWarning, match="prototype"),
-        pytest.raises(ValueError, match="enable_nested_tensor=False"),
-    ):
-        encoder(torch.randn(B, K, 8), src_key_padding_mask=PADDING)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_them() -> None:
+    torch.manual_seed(2)
+    theirs = (
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+        .double()
+        .eval()
+    )
+    ours, used = copy.deepcopy(theirs), []
+    for inner in ours.layers:
+        replacement = MultiHeadAttention(8, 2, batch_first=True, dtype=torch.float64)
+        replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
+        replacement.observer = used.append
+        inner.self_attn = replacement.eval()
+    assert ours.use_nested_tensor
+    text = torch.randn(B, K, 8, dtype=torch.float64)
+    with torch.no_grad():
+        close(ours(text, src_key_padding_mask=PADDING), theirs(text, src_key_padding_mask=PADDING))
+    # Packed, so that the longest text has no padding.
+    assert torch.equal(used[-1].key_padding_mask, PADDING[:, :5])
 
 
 # Under torch's tools

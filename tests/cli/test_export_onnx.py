@@ -29,7 +29,7 @@ from headscope.export.classify import Classifier
 from headscope.run import Run, load_run
 from headscope.run_folder import Chosen, Setup, load_model, save_model
 from headscope.training.module import starting_point
-from headscope.validation import check
+from headscope.validation import validate
 from other_languages import GERMAN, JAPANESE
 
 LABELS = ["bad", "so-so", "Größe 東"]
@@ -377,7 +377,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
     run = write_run(tmp_path / "run", pooling="mean")
     for name in ("run", "run/model.safetensors"):
         with pytest.raises(ConfigError, match="output: expected a folder that does not exist"):
-            check(ExportConfig(str(run), str(tmp_path / name)))
+            validate(ExportConfig, {"run": str(run), "output": str(tmp_path / name)})
 
     def broken(*_: object) -> None:
         raise OSError("No space left on device")

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from headscope.cli.labels import folds_of, labels
 from headscope.command_settings import LabelsConfig
-from headscope.data.corpus import load_corpus
-from headscope.data.review import row_keys
+from headscope.data.corpus import load_corpus, row_keys
 from headscope.errors import ConfigError, DataError, UserWarningMessage
 from headscope.training.train import train
 from headscope.validation import check, validate
@@ -102,9 +101,12 @@ def test_several_labels_a_text_are_one_message(tmp_path: Path) -> None:
 
 def test_the_file_must_be_free(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
-    given = LabelsConfig(run=str(tmp_path), output=str(tmp_path / "a.csv"))
+    given = {"run": str(tmp_path), "output": str(tmp_path / "a.csv")}
     with pytest.raises(ConfigError, match=r"^output: expected a file that does not .*a\.csv"):
-        check(given)
-    check(replace(given, overwrite=True))
+        validate(LabelsConfig, given)
+    validate(LabelsConfig, given | {"overwrite": True})
+    (tmp_path / "labels.csv").write_text("edited")
+    with pytest.raises(ConfigError, match=r"^output: expected a file that does not exist"):
+        validate(LabelsConfig, {"run": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.csv or"):
         validate(LabelsConfig, {"run": str(tmp_path), "output": "a.html"})

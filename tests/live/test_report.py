@@ -58,9 +58,9 @@ def test_the_parts_of_each_text_are_those_that_it_has_alone(run: Run, found: Tex
 
 def test_a_table_of_words_by_hand() -> None:
     parts = [
-        TextParts(4, (0, 1), 2.0, np.array([[2.0, 1.0], [0.5, 0.0], [1.0, 0.5]])),
-        TextParts(7, (1, 0), 3.0, np.array([[4.0, 2.0]])),
-        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]])),
+        TextParts(4, (0, 1), 2.0, np.array([[2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]), (1,)),
+        TextParts(7, (1, 0), 3.0, np.array([[4.0, 2.0]]), (1,)),
+        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,)),
     ]
     table = word_table(parts, [["a", "b", "a"], ["a"], ["c"]], ["head"])
     rows = table[["class", "word", "sum", "mean", "texts", "example", "head"]].values.tolist()

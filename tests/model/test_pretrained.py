@@ -27,13 +27,15 @@ CONFIG = ModelConfig(path="some/id", evidence=False, dropout=0.3, attention_drop
 
 def built(folder: Path, classes: int = 3) -> PretrainedClassifier:
     labels = [f"class {number}" for number in range(classes)]
-    return build_pretrained(read_checkpoint(str(folder)).encoder, CONFIG, labels, folder)
+    return build_pretrained(
+        read_checkpoint("model.path", str(folder)).encoder, CONFIG, labels, folder
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_family_is_read_with_a_fresh_head_and_our_dropout(family: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, family, TEXTS * 5)
-    checkpoint = read_checkpoint(str(tmp_path))
+    checkpoint = read_checkpoint("model.path", str(tmp_path))
     assert checkpoint.max_tokens == PLACES
     model = built(tmp_path)
     assert model.training
@@ -145,7 +147,7 @@ def test_a_revision_of_a_folder_and_a_missing_library_raise_an_error(
     with pytest.raises(
         ConfigError, match=r"needs transformers, .*: pip install -e '\.\[pretrained"
     ):
-        read_checkpoint(str(tmp_path))
+        read_checkpoint("model.path", str(tmp_path))
 
 
 def test_of_a_hub_id_no_pickle_is_asked_for_and_its_error_is_one_line(
@@ -161,7 +163,7 @@ def test_of_a_hub_id_no_pickle_is_asked_for_and_its_error_is_one_line(
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert read_checkpoint("some/bert", "v1").folder == tmp_path
+    assert read_checkpoint("model.path", "some/bert", "v1").folder == tmp_path
     assert (asked["path"], asked["revision"]) == ("some/bert", "v1")
     names = ["model.safetensors", "pytorch_model.bin", "code.py", "tokenizer.json"]
     patterns = asked["allow_patterns"]
@@ -169,4 +171,4 @@ def test_of_a_hub_id_no_pickle_is_asked_for_and_its_error_is_one_line(
     assert found == ["model.safetensors", "tokenizer.json"]
     words = r"^model\.path=some/none: no such folder, .*from the Hub: Repository Not Found$"
     with pytest.raises(ConfigError, match=words):
-        read_checkpoint("some/none")
+        read_checkpoint("model.path", "some/none")

@@ -39,7 +39,7 @@ def test_evaluate_says_what_was_trained_on_and_how_to_score_its_own(
     script: Command, trained: Path
 ) -> None:
     shown = script("evaluate", f"run={trained}", "split=train", "accelerator=cpu").stdout
-    assert re.search(r"licenses-train, \d+ texts, which it was trained on", shown)
+    assert re.search(r"licenses, split train, \d+ texts, which it was trained on", shown)
     done = script("evaluate", f"run={trained}", "data.limit=10", code=2)
     assert "data.path: expected a file, directory or Hub id, got ''" in done.stderr
     assert "or leave out every data.* key" in done.stderr

@@ -25,6 +25,7 @@ from headscope.live.page import live_html
 from headscope.prediction import split_logits
 from headscope.record.reader import read_index
 from headscope.run import load_run
+from headscope.run_folder import kept_settings
 from headscope.signals import Stopped
 from headscope.training.train import train
 from headscope.validation import check
@@ -54,7 +55,7 @@ def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path:
     assert report is not None
     shutil.rmtree(tmp_path / "checkpoint")
     run = load_run(report.folder)
-    assert run.config == config
+    assert run.config == kept_settings(config)
     assert read_index(report.folder / "heads").heads == [OWN[1]] * OWN[0], "not of the frozen ones"
 
     text = "a lovely film"

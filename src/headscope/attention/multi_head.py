@@ -277,7 +277,8 @@ class MultiHeadAttention(HeadedAttention):
         """Return the output [B, Q, D] and the weights, if needed.
 
         The weights are [B, Q, K] if averaged, else [B, H, Q, K]. Without batch_first, query, key,
-        value and output are [T, B, D]. For one text nothing has the dimension B.
+        value and output are [T, B, D]. For one text nothing has the dimension B. For nested tensors
+        the output is nested, the weights are padded.
 
         Args:
             query: [B, Q, D].
@@ -295,8 +296,8 @@ class MultiHeadAttention(HeadedAttention):
                 torch.nn.MultiheadAttention raises a RuntimeError or an AssertionError.
         """
         if query.is_nested or key.is_nested or value.is_nested:
-            remedy = "give nn.TransformerEncoder enable_nested_tensor=False"
-            raise ValueError(f"query, key, value: expected no nested tensors; {remedy}")
+            options = (need_weights, attn_mask, average_attn_weights, is_causal)
+            return self._forward_nested(query, key, value, key_padding_mask, *options)
         is_self_attention = query is key and key is value
         is_one_text = query.dim() == 2
         query, key, value = self._to_batch_first(query, key, value)
@@ -338,6 +339,40 @@ class MultiHeadAttention(HeadedAttention):
             return list(tensors)
         check_shapes("query Q B D, key K B Dk, value K B Dv", *tensors, **sizes)
         return [tensor.transpose(0, 1) for tensor in tensors]
+
+    def _forward_nested(
+        self, query: Any, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, *options: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the same for nested tensors, as torch.nn.TransformerEncoder packs padded texts."""
+        tensors = (query, key, value)
+        are_nested = all(tensor.is_nested for tensor in tensors)
+        if not (are_nested and key_padding_mask is None and self.batch_first):
+            raise ValueError(
+                "nested tensors: query, key and value must all be nested, key_padding_mask None "
+                "and batch_first True"
+            )
+        queries, keys, values = ([len(text) for text in tensor.unbind()] for tensor in tensors)
+        if not len(queries) == len(keys) > 0 or keys != values:
+            raise ValueError(
+                f"nested tensors: query has texts of {queries} tokens, key of {keys}, value of "
+                f"{values}"
+            )
+        # Where query, key and value are one tensor, so are the padded ones.
+        padded = {id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors}
+        lengths = torch.tensor(keys, device=query.device)[:, None]
+        padding = torch.arange(max(keys), device=query.device) >= lengths  # [B, K]
+        arguments: tuple[Any, ...] = (
+            *(padded[id(tensor)] for tensor in tensors),
+            padding,
+            *options,
+        )
+        output, weights = self.forward(*arguments)
+        texts = [text[:length] for text, length in zip(output, queries, strict=True)]
+        if query.layout != torch.jagged:
+            return torch.nested.as_nested_tensor(texts), weights
+        # With the query's own offsets, or torch would not add the two.
+        nested = torch.nested.nested_tensor_from_jagged(torch.cat(texts), query.offsets())
+        return nested, weights
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q W^Q + b^Q, K W^K + b^K and V W^V + b^V split into heads, each [B, H, T, E]."""

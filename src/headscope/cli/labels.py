@@ -24,8 +24,7 @@ from headscope.cli.predict import row_writer
 from headscope.command_settings import LabelsConfig
 from headscope.config import DataConfig, TrainConfig
 from headscope.data.columns import numbers, texts_among, tuples, values
-from headscope.data.corpus import groups_of, read_split
-from headscope.data.review import row_keys
+from headscope.data.corpus import groups_of, read_split, row_keys
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source, truncate_texts
 from headscope.errors import ConfigError, listed

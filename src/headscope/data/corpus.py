@@ -7,7 +7,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, LargeList, List
+from jaxtyping import Bool
 
 from headscope.config import DataConfig
 from headscope.data.columns import (
@@ -32,11 +33,11 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.review import read_review, reviewed, row_keys
+from headscope.data.rows import read_rows
 from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.errors import DataError, listed, shown, warn
-from headscope.files import content_key
+from headscope.files import content_key, digest
 
 TEXTS = re.compile("(large_)?string|null")
 LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
@@ -186,7 +187,7 @@ def limit_splits(corpus: Corpus, config: DataConfig) -> None:
 
 
 def drop_rows(corpus: Corpus, config: DataConfig) -> None:
-    """Leave out the texts in data.drop_rows, or correct their labels; see `data/review.py`."""
+    """Leave out the texts in data.drop_rows, a file of `labels`, or correct their labels."""
     file = f"data.drop_rows={config.drop_rows}"
     review = read_review(str(config.drop_rows), corpus.labels)
     unmatched = {*review}
@@ -206,6 +207,40 @@ def drop_rows(corpus: Corpus, config: DataConfig) -> None:
     if dropped := corpus.facts["texts dropped"]["test"]:
         warn(f"{file}: leaves out {dropped} test texts, so scores are of easier ones; correct them")
     check_classes(corpus, config, hint=f"; {file} left no more")
+
+
+def row_keys(split: Dataset, classes: list[str]) -> list[str]:
+    """Return the digest of each row's texts and label, whatever its place."""
+    columns = [*texts_among(split.column_names), "label"]
+    return [digest([*texts, classes[number]]).hex() for *texts, number in tuples(split, columns)]
+
+
+def read_review(path: str, classes: list[str]) -> dict[str, str]:
+    """Return key -> what the column `corrected` has: a class, or "" for a text to leave out."""
+    rows = read_rows(path)
+    review = {str(row.get("key")): str(row.get("corrected") or "").strip() for row in rows}
+    if unknown := {*review.values()} - {"", *classes}:
+        raise DataError(
+            f"data.drop_rows={path}, column 'corrected': expected one of {listed(classes)} or "
+            f"nothing, got {listed(sorted(unknown))}"
+        )
+    return review
+
+
+def reviewed(
+    split: Dataset, classes: list[str], review: Mapping[str, str]
+) -> tuple[Dataset, Bool[np.ndarray, " N"], int]:
+    """Return what is left of a split, which rows those are, and how many labels are corrected."""
+    names = [review.get(key) for key in row_keys(split, classes)]
+    given = numbers(split, "label").tolist()
+    pairs = zip(names, given, strict=True)
+    labels = [classes.index(name) if name else number for name, number in pairs]
+    is_kept = np.array([name != "" for name in names])
+    rows = np.flatnonzero(is_kept)
+    if labels == given:
+        return split.select(rows), is_kept, 0
+    changed = split.remove_columns("label").add_column("label", labels)
+    return changed.select(rows), is_kept, sum(map(bool, names))
 
 
 def groups_of(split: Dataset) -> np.ndarray:

@@ -36,12 +36,14 @@ class TextParts:
         log_odds: of the first against the second.
         tokens: what each token adds, and what passes through each head at its position, layer
             after layer.
+        heads: how many each layer has.
     """
 
     row: int
     pair: tuple[int, int]
     log_odds: float
     tokens: Float[np.ndarray, "T P"]
+    heads: tuple[int, ...]
 
 
 def split_texts(
@@ -67,12 +69,14 @@ def split_texts(
         pairs = parts.logits.argsort(dim=1, descending=True, stable=True)[:, :2]
         if isinstance(objective, MultiLabel):
             pairs = F.pad(pairs[:, :1], (0, 1), value=-1)
+        counts = tuple(of_layer.shape[1] for of_layer in parts.heads)
         padding = batch.key_padding_mask
         lengths = [T] * B if padding is None else (~padding).sum(dim=1).tolist()
         for text, row in enumerate(batch.rows.tolist()):
             first, second = pairs[text].tolist()
             log_odds = float(parts.totals[text, 0])
-            yield TextParts(row, (first, second), log_odds, tokens[text, : lengths[text]])
+            own = tokens[text, : lengths[text]]
+            yield TextParts(row, (first, second), log_odds, own, counts)
         if time.perf_counter() - start > seconds:
             return
 

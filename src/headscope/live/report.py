@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.errors import LivePageError, RunError
 from headscope.files import read_json, replacing
-from headscope.heads.capture import headed_layers
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.live.page import MB, live_html, page_index
 from headscope.model.objective import Answer
@@ -98,8 +97,8 @@ def report_of(
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
     parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
-    layers = enumerate(headed_layers(run.model).values())
-    heads = [f"layer {at} head {head}" for at, layer in layers for head in range(layer.num_heads)]
+    layers = enumerate(parts[0].heads)
+    heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
     words = []
     for text in parts:
         own = texts[text.row]
