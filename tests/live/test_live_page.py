@@ -79,14 +79,12 @@ def run() -> Run:
     return untrained()
 
 
-def untrained(
-    kind: str = "words", num_classes: int = 3, is_pair: bool = False, **model: Any
-) -> Run:
+def untrained(num_classes: int = 3, is_pair: bool = False, **model: Any) -> Run:
     """Return a run whose every weight, bias and ratio is random."""
     sizes = {"d_model": 16, "num_heads": 4, "num_layers": 2, "feedforward_size": 24}
     config = TrainConfig(
         data=DataConfig(max_length=32, text_pair_column="other" if is_pair else None),
-        tokenizer=TokenizerConfig(kind, vocab_size=500, min_frequency=1),
+        tokenizer=TokenizerConfig(vocab_size=500, min_frequency=1),
         model=ModelConfig(**(sizes | model)),
     )
     tokenizer = train_tokenizer(iter(TEXTS * 3), config.tokenizer)
@@ -160,21 +158,21 @@ def expected(run: Run, text: str) -> dict[str, float]:
 # --- the same answers ---
 
 
-OPTIONS: list[tuple[str, dict[str, Any]]] = [
-    ("words", {}),
-    ("words", {"num_layers": 4, "num_heads": 8, "d_model": 32, "num_classes": 11}),
-    ("words", {"positions": "learned", "evidence": False}),
-    ("words", {"positions": "sinusoidal", "num_layers": 1}),
-    ("words", {"is_pair": True, "num_classes": 2}),
-    ("bpe", {"window": 3, "num_kv_heads": 2, "num_layers": 3}),
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"num_layers": 4, "num_heads": 8, "d_model": 32, "num_classes": 11},
+    {"positions": "learned", "evidence": False},
+    {"positions": "sinusoidal", "num_layers": 1},
+    {"is_pair": True, "num_classes": 2},
+    {"window": 3, "num_kv_heads": 2, "num_layers": 3},
 ]
 
 
-@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
-    browser: Any, kind: str, options: dict[str, Any]
+    browser: Any, options: dict[str, Any]
 ) -> None:
-    run = untrained(kind, **options)
+    run = untrained(**options)
     rows = [(text,) for text in TEXTS]
     if "is_pair" in options:
         rows = [*zip(TEXTS, reversed(TEXTS), strict=True), (TEXTS[-1], TEXTS[-1])]
@@ -238,10 +236,9 @@ def random_text(random: np.random.Generator) -> str:
     return "".join(chr(random.integers(*ranges[each])) for each in chosen)
 
 
-@pytest.mark.parametrize("kind", ["words", "bpe"])
-def test_texts_of_every_plane_have_the_same_tokens(browser: Any, kind: str) -> None:
+def test_texts_of_every_plane_have_the_same_tokens(browser: Any) -> None:
     random = np.random.default_rng(0)
-    config = TokenizerConfig(kind=kind, vocab_size=700, min_frequency=1)
+    config = TokenizerConfig(vocab_size=700, min_frequency=1)
     tokenizer = train_tokenizer(iter(TEXTS * 2), config)
     tokenizer.enable_truncation(40)
     texts = [*TEXTS, "각ㄱㅏㄱ ｶﾞﾊﾟ", "a\u0315\u0300\u05ae\u0300b", " a  b   c ", "##a's '’s [[a]]"]
@@ -284,7 +281,7 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(browser: Any, ru
 
 
 def test_what_javascript_cannot_compute_is_rejected_by_name(run: Run) -> None:
-    rejected = {"model.pooling": ("first", "mean"), "tokenizer.kind": ("words or bpe", "unigram")}
+    rejected = {"model.pooling": ("first", "mean"), "tokenizer.kind": ("words", "bpe")}
     for key, (expected, value) in rejected.items():
         setup = replace(run.setup, config=changed(run.config, key, value))
         with pytest.raises(LivePageError, match=f"^{key}: expected {expected}, got {value}$"):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
 CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
-# What stands beside a character in GPT-2's expression for words: a letter, a digit, a sign.
-BYTE_LEVEL_PROBES = {"letter": "a{}", "digit": "1{}", "sign": "!{}"}
 
 
 def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -> dict[str, Any]:
@@ -76,7 +74,7 @@ def check_supported(run: "Run") -> None:
         "model.attention": (model.attention, ("multi_head",)),
         "model.pooling": (model.pooling, ("first",)),
         "model.causal": (model.causal, (False,)),
-        "tokenizer.kind": (tokenizer.kind, ("words", "bpe")),
+        "tokenizer.kind": (tokenizer.kind, ("words",)),
     }
     for key, (value, known) in able.items():
         if value not in known:
@@ -133,41 +131,26 @@ def tokenizer_content(
         "max_length": max_length,
         "characters": CHARACTERS,
         "katakana": KATAKANA,
-        "letters": [],
+        "letters": letters_of(tokenizer.to_str()),
         "hidden": _hidden(),
         "decomposed": _decomposed(),
     }
-    if config.kind == "bpe":
-        content["merges"] = [" ".join(pair) for pair in model["merges"]]
-        content["classes"] = character_classes(tokenizer, BYTE_LEVEL_PROBES)
-    else:
-        content["letters"] = character_classes(tokenizer, {"letter": "a{}"})["letter"]
     return content
 
 
-def character_classes(tokenizer: Tokenizer, probes: dict[str, str]) -> dict[str, list[int]]:
-    """Return the code points that a tokenizer does not cut from what stands beside them.
-
-    A probe is a text with {} for the character; the first that is one piece has it. Returned are
-    first, last, first, last, ... of each class, and those of no class as "space".
-    """
-    return _character_classes(tokenizer.to_str(), tuple(probes.items()))
-
-
 @cache
-def _character_classes(content: str, probes: tuple[tuple[str, str], ...]) -> dict[str, list[int]]:
+def letters_of(content: str) -> list[int]:
+    """Return the code points that a tokenizer does not cut from a letter before them.
+
+    They are first, last, first, last, ...
+    """
     pre_tokenizer = Tokenizer.from_str(content).pre_tokenizer
-    names = [*(name for name, _ in probes), "space"]
-    classes: dict[str, list[int]] = {name: [] for name in names}
+    letters = []
     for code in CODES:
-        for name, probe in probes:
-            text = probe.format(chr(code))
-            if [span for _, span in pre_tokenizer.pre_tokenize_str(text)] == [(0, len(text))]:
-                classes[name].append(code)
-                break
-        else:
-            classes["space"].append(code)
-    return {name: _ranges(codes) for name, codes in classes.items()}
+        text = f"a{chr(code)}"
+        if [span for _, span in pre_tokenizer.pre_tokenize_str(text)] == [(0, len(text))]:
+            letters.append(code)
+    return _ranges(letters)
 
 
 @cache

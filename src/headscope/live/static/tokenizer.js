@@ -1,13 +1,16 @@
-/* The tokenizers of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
-   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone) or
-   subwords. */
-
-import { BytePairs, inside } from "./subwords.js";
+/* The words of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
+   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone). */
 
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
 const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
 const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡" };
+
+/* The inside of a regular expression's character class: ranges are first, last, first, last ... */
+function inside(ranges) {
+  const escapes = ranges.map((code) => `\\u{${code.toString(16)}}`);
+  return escapes.map((escape, at) => (at % 2 ? `-${escape}` : escape)).join("");
+}
 
 /* A text with signs for whitespace and control characters. */
 function visible(text, hidden) {
@@ -138,7 +141,6 @@ export class Tokenizer {
     this.letter = new RegExp(`^[${inside(letters)}]$`, "u");
     this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
     this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
-    this.subwords = content.merges && new BytePairs(content);
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -188,10 +190,7 @@ export class Tokenizer {
      special tokens; segments says which text each token is of, null where there is one. */
   encode(parts) {
     const read = parts.map((part) => this.beginning(part));
-    const all = read.map((part) => {
-      const characters = this.normalForm.of(part);
-      return this.subwords ? this.subwords.tokensOf(characters) : this.wordsOf(characters);
-    });
+    const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
     const texts = truncated(all, this.limit - parts.length - 1);
     const { unknown, start, end } = this.special;
     const [first, last] = [start, end].map((id) => this.vocabulary[id]);
