@@ -250,7 +250,10 @@ class LabelsConfig(Settings):
 
     def conflicts(self) -> Conflicts:
         """Yield a name that is no table's, or taken."""
-        yield from output_conflicts(str(self.table), self.overwrite, ".csv", ".jsonl")
+        if self.output is not None:
+            yield from output_conflicts(self.output, self.overwrite, ".csv", ".jsonl")
+        elif self.table.exists() and not self.overwrite:
+            yield "output", f"a name, as {self.table} exists", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT)

@@ -13,7 +13,7 @@ from headscope.command_settings import LabelsConfig
 from headscope.data.corpus import load_corpus, row_keys
 from headscope.errors import ConfigError, DataError, UserWarningMessage
 from headscope.training.train import train
-from headscope.validation import check, validate
+from headscope.validation import validate
 from training_runs import comments, configured, reviews, write
 
 
@@ -39,9 +39,8 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
     with path.open(encoding="utf-8") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [row["text"] for row in found]
     assert f"{len(found)} of 400 texts" in console.export_text()
-    again = LabelsConfig(run=str(report.folder))
-    with pytest.raises(ConfigError, match=r"output: .*labels\.csv'; overwrite=true replaces it"):
-        check(again)
+    with pytest.raises(ConfigError, match=r"output: .*labels\.csv exists.* overwrite=true repl"):
+        validate(LabelsConfig, {"run": str(report.folder)})
 
     data = replace(config.data, drop_rows=write(tmp_path / "reviewed.csv", found))
     clean = load_corpus(data)
@@ -106,7 +105,7 @@ def test_the_file_must_be_free(tmp_path: Path) -> None:
         validate(LabelsConfig, given)
     validate(LabelsConfig, given | {"overwrite": True})
     (tmp_path / "labels.csv").write_text("edited")
-    with pytest.raises(ConfigError, match=r"^output: expected a file that does not exist"):
+    with pytest.raises(ConfigError, match=r"^output: expected a name, as .*/labels\.csv exists"):
         validate(LabelsConfig, {"run": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.csv or"):
         validate(LabelsConfig, {"run": str(tmp_path), "output": "a.html"})
