@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -31,6 +32,7 @@ from headscope.config import (
     TrainConfig,
     TrainerConfig,
 )
+from headscope.signals import Stopped
 from headscope.training.report import Report
 from headscope.training.resume import LAST
 from headscope.training.train import train
@@ -223,3 +225,19 @@ def changed(config: TrainConfig, key: str, value: object) -> TrainConfig:
     if not group:
         return replace(config, **{name: value})  # type: ignore[arg-type]
     return replace(config, **{group: replace(getattr(config, group), **{name: value})})
+
+
+def unbroken_and_resumed(
+    config: TrainConfig, checkpoint: Path, interrupt_at: Callable[..., None]
+) -> tuple[Report, Report]:
+    """Train without a break; and stopped after two steps, resumed without the checkpoint."""
+    expected = train(config)
+    broken = replace(config, name="broken")
+    interrupt_at(2, signal.SIGTERM)
+    with pytest.raises(Stopped):
+        train(broken)
+    shutil.rmtree(checkpoint)
+    found = train(replace(broken, resume=str(Path(broken.outputs_dir) / "broken")))
+    assert expected is not None
+    assert found is not None
+    return expected, found

@@ -2,7 +2,6 @@
 
 import errno
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +25,9 @@ from headscope.prediction import split_logits
 from headscope.record.reader import read_index
 from headscope.run import load_run
 from headscope.run_folder import kept_settings
-from headscope.signals import Stopped
 from headscope.training.train import train
 from headscope.validation import check
-from training_runs import configured, reviews
+from training_runs import configured, reviews, unbroken_and_resumed
 
 OWN = (2, 4)  # layers and heads of our own, not as many as there are below
 
@@ -85,15 +83,7 @@ def test_frozen_layers_stay_as_they_are_and_a_resumed_run_ends_as_an_unbroken_on
 ) -> None:
     whole = on_top(tmp_path)
     before = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint").state_dict()
-    expected = train(whole)
-    broken = replace(whole, name="broken")
-    interrupt_at(2, signal.SIGTERM)
-    with pytest.raises(Stopped):
-        train(broken)
-    shutil.rmtree(tmp_path / "checkpoint")
-    found = train(replace(broken, resume=str(Path(broken.outputs_dir) / "broken")))
-    assert expected is not None
-    assert found is not None
+    expected, found = unbroken_and_resumed(whole, tmp_path / "checkpoint", interrupt_at)
     weights = [load_file(each.folder / "model.safetensors") for each in (found, expected)]
     assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
     frozen = {name: each for name, each in weights[0].items() if name.startswith("features.")}

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +24,9 @@ from headscope.heads.capture import capture
 from headscope.live.page import live_html
 from headscope.record.reader import read_index
 from headscope.run import Run, load_run
-from headscope.signals import Stopped
 from headscope.training.train import train
 from headscope.validation import check
-from training_runs import Rows, changed, from_checkpoint, reviews
+from training_runs import Rows, changed, from_checkpoint, reviews, unbroken_and_resumed
 
 SLOW = [
     pytest.param(family, marks=pytest.mark.slow)
@@ -112,15 +110,7 @@ def test_a_resumed_run_ends_as_an_unbroken_one_and_needs_no_checkpoint(
     family: str, tmp_path: Path, interrupt_at: Callable[..., None]
 ) -> None:
     whole = quick(from_checkpoint(tmp_path, family, rows_of(family)))
-    expected = train(whole)
-    broken = replace(whole, name="broken")
-    interrupt_at(2, signal.SIGTERM)
-    with pytest.raises(Stopped):
-        train(broken)
-    shutil.rmtree(tmp_path / "checkpoint")
-    found = train(replace(broken, resume=str(Path(broken.outputs_dir) / "broken")))
-    assert expected is not None
-    assert found is not None
+    expected, found = unbroken_and_resumed(whole, tmp_path / "checkpoint", interrupt_at)
     assert found.facts_of_training == expected.facts_of_training
     weights = [load_file(each.folder / "model.safetensors") for each in (found, expected)]
     assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())

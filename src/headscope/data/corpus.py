@@ -7,7 +7,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, LargeList, List
-from jaxtyping import Bool
 
 from headscope.config import DataConfig
 from headscope.data.columns import (
@@ -191,14 +190,16 @@ def drop_rows(corpus: Corpus, config: DataConfig) -> None:
     file = f"data.drop_rows={config.drop_rows}"
     review = read_review(str(config.drop_rows), corpus.labels)
     unmatched = {*review}
-    for role, split in corpus.splits.items():
-        unmatched -= {*row_keys(split, corpus.labels)}
+    for role, split in [*corpus.splits.items()]:
+        keys = row_keys(split, corpus.labels)
+        unmatched -= {*keys}
+        names = [review.get(key) for key in keys]
+        is_kept = np.array([name != "" for name in names])
         with quiet():
-            corpus.splits[role], is_kept, corrected = reviewed(split, corpus.labels, review)
-        if role == "train" and corpus.groups is not None:
-            corpus.groups = in_order(corpus.groups[is_kept])
+            corpus.splits[role], num_corrected = corrected(split, corpus.labels, names)
+        corpus.keep(role, np.flatnonzero(is_kept))
         corpus.facts.setdefault("texts dropped", {})[role] = int((~is_kept).sum())
-        corpus.facts.setdefault("labels corrected", {})[role] = corrected
+        corpus.facts.setdefault("labels corrected", {})[role] = num_corrected
     if unmatched:
         raise DataError(
             f"{file}: {len(unmatched)} of {len(review)} rows have a key of no text; give the file "
@@ -227,20 +228,17 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
     return review
 
 
-def reviewed(
-    split: Dataset, classes: list[str], review: Mapping[str, str]
-) -> tuple[Dataset, Bool[np.ndarray, " N"], int]:
-    """Return what is left of a split, which rows those are, and how many labels are corrected."""
-    names = [review.get(key) for key in row_keys(split, classes)]
+def corrected(
+    split: Dataset, classes: list[str], names: Sequence[str | None]
+) -> tuple[Dataset, int]:
+    """Return a split with the labels of these names, where there is one, and how many there are."""
     given = numbers(split, "label").tolist()
     pairs = zip(names, given, strict=True)
     labels = [classes.index(name) if name else number for name, number in pairs]
-    is_kept = np.array([name != "" for name in names])
-    rows = np.flatnonzero(is_kept)
     if labels == given:
-        return split.select(rows), is_kept, 0
+        return split, 0
     changed = split.remove_columns("label").add_column("label", labels)
-    return changed.select(rows), is_kept, sum(map(bool, names))
+    return changed, sum(map(bool, names))
 
 
 def groups_of(split: Dataset) -> np.ndarray:
