@@ -15,8 +15,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headscope.config import ModelConfig
 from headscope.heads.capture import capture
+from headscope.settings.config import ModelConfig
 from side_by_side import (
     SIZES,
     arguments,

@@ -45,7 +45,7 @@ from headscope.heads.fixed_gates import RULES, FixedGates
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import PretrainedClassifier
-from headscope.run import load_run
+from headscope.runs.run import load_run
 from side_by_side import table
 
 STEPS = 20

@@ -33,14 +33,14 @@ from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer
 
 from headscope.cli.export import write_front_end
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
-from headscope.files import cache_folder
-from headscope.run import load_run
-from headscope.run_folder import Chosen, Setup, save_model
+from headscope.ground.files import cache_folder
+from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.runs.run import load_run
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from side_by_side import (
     SIZES,
     bert_config,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.benchmark import Timer, timer
 
-from headscope.config import ModelConfig
+from headscope.settings.config import ModelConfig
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("torch", "lightning", "tokenizers", "transformers", "scikit-learn", "fasttext-wheel")

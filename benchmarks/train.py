@@ -19,9 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.config import ModelConfig
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import mean_pooling
+from headscope.settings.config import ModelConfig
 from side_by_side import (
     DROPOUT,
     SIZES,

@@ -9,12 +9,12 @@ import torch
 
 from headscope.cli.compose import CONFIGS, compose, parse
 from headscope.cli.main import COMMANDS
-from headscope.config import TrainConfig
 from headscope.data.evidence import Evidence
-from headscope.errors import ConfigError
+from headscope.ground.errors import ConfigError
 from headscope.model.classifier import TextClassifier
+from headscope.settings.checks import check, flatten, keys, validate
+from headscope.settings.config import TrainConfig
 from headscope.training.module import ClassifierModule
-from headscope.validation import check, flatten, keys, validate
 
 GROUPS = sorted(path for path in CONFIGS.glob("*/*.yaml"))
 NEEDED = {"data=files": ["data.path=some/hub-id"], "model=pretrained": ["model.path=some/hub-id"]}

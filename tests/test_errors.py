@@ -1,6 +1,6 @@
 """How messages name many things."""
 
-from headscope.errors import listed, shown
+from headscope.ground.errors import listed, shown
 
 
 def test_a_message_names_twenty_and_counts_the_rest() -> None:

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import headscope
-from headscope.config import (
+from headscope.data.source import load_source
+from headscope.ground.errors import ConfigError, DataError, RunError
+from headscope.model.classifier import build_attention
+from headscope.settings.checks import check
+from headscope.settings.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
     TrainConfig,
     TrainerConfig,
 )
-from headscope.data.source import load_source
-from headscope.errors import ConfigError, DataError, RunError
-from headscope.model.classifier import build_attention
 from headscope.training.resume import load_last
 from headscope.training.train import train
-from headscope.validation import check
 
 PAGE = Path(__file__).parents[1] / "docs/extending.md"
 Write = Callable[[str], None]

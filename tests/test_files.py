@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headscope.config import DataConfig
 from headscope.data.source import load_source
-from headscope.errors import RunError
-from headscope.files import (
+from headscope.ground.errors import RunError
+from headscope.ground.files import (
     cache_folder,
     new_folder,
     read_json,
@@ -19,6 +18,7 @@ from headscope.files import (
     write_atomic,
     write_text,
 )
+from headscope.settings.config import DataConfig
 
 
 def test_while_it_is_written_the_old_file_stands(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from torch.utils.data import DataLoader
 
 import headscope
 from headscope.cli.predict import predict
-from headscope.command_settings import PredictConfig
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import Text
-from headscope.run_folder import Chosen, Setup, save_model
+from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.settings.commands import PredictConfig
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.training.callbacks import without_needless_warnings
 
 LABELS = ["good", "bad", "so so"]
@@ -81,7 +81,7 @@ def test_importing_is_quick_and_every_public_name_is_there() -> None:
     found = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
-    assert found.stdout.split() == ["None", "None", "headscope.run"]
+    assert found.stdout.split() == ["None", "None", "headscope.runs.run"]
     with pytest.raises(AttributeError, match="no attribute 'transform'"):
         _ = headscope.transform
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headscope.signals import Stopped, signals_taken, stop, take_signals
+from headscope.ground.signals import Stopped, signals_taken, stop, take_signals
 
 # A signal that comes in an import, which catches what is raised within it, as some do.
 AT_IMPORT = """

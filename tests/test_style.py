@@ -18,15 +18,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 19126,
+    "lines of Python": 19129,
     "lines of JavaScript and CSS": 5885,
-    "nodes": 135452,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 135461,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 5,
     "files over 500 lines": 0,
-    "folders of more than 12 files": 1,
+    "folders of more than 12 files": 0,
 }
 # Words of ours for what the field has a word for; beside them the word to write.
 WORDS: dict[str, tuple[int, str]] = {

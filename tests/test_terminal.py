@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.cli.main import main, run
-from headscope.terminal import Bar, show_line, terminal
+from headscope.ground.terminal import Bar, show_line, terminal
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\r\x00\x7f"
 COMMANDS = set(HOSTILE) - set("]0;title[2J31mred")
@@ -91,7 +91,7 @@ def test_a_bar_is_shown_while_torch_is_imported(monkeypatch: pytest.MonkeyPatch)
 def test_without_a_terminal_a_line_now_and_then_has_step_loss_and_time_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr("headscope.ground.terminal.SECONDS_BETWEEN_LINES", 0.05)
     shown = io.StringIO()
     console = terminal(Console(file=shown, width=80))
     with Bar(console, "training", total=1000) as bar:

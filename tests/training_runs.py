@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bert_family import write_checkpoint
-from headscope.config import (
+from headscope.ground.signals import Stopped
+from headscope.settings.config import (
     DataConfig,
     InspectionConfig,
     ModelConfig,
@@ -32,7 +33,6 @@ from headscope.config import (
     TrainConfig,
     TrainerConfig,
 )
-from headscope.signals import Stopped
 from headscope.training.report import Report
 from headscope.training.resume import LAST
 from headscope.training.train import train

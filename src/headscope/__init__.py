@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headscope.attention import HeadedAttention as HeadedAttention
     from headscope.attention import MultiHeadAttention as MultiHeadAttention
-    from headscope.errors import ConfigError as ConfigError
-    from headscope.errors import DataError as DataError
-    from headscope.errors import RunError as RunError
-    from headscope.errors import UserError as UserError
+    from headscope.ground.errors import ConfigError as ConfigError
+    from headscope.ground.errors import DataError as DataError
+    from headscope.ground.errors import RunError as RunError
+    from headscope.ground.errors import UserError as UserError
     from headscope.heads.ablation import ablate as ablate
     from headscope.heads.capture import capture as capture
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from headscope.record.explanation import Explanation as Explanation
     from headscope.record.schema import Text as Text
     from headscope.record.writer import HeadRecorder as HeadRecorder
-    from headscope.run import Prediction as Prediction
-    from headscope.run import Run as Run
-    from headscope.run import load_run as load
+    from headscope.runs.run import Prediction as Prediction
+    from headscope.runs.run import Run as Run
+    from headscope.runs.run import load_run as load
     from headscope.training.train import train_with as train
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
-    "errors": ("ConfigError", "DataError", "RunError", "UserError"),
+    "ground.errors": ("ConfigError", "DataError", "RunError", "UserError"),
     "heads.ablation": ("ablate",),
     "heads.capture": ("capture",),
     "record.schema": ("Text",),
     "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
     "record.explanation": ("Explanation",),
-    "run": ("Prediction", "Run", "load"),
+    "runs.run": ("Prediction", "Run", "load"),
     "training.train": ("train",),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "heads.show": ("HeadView", "show"),

@@ -5,7 +5,7 @@ A signal ends it with one line and a shell's exit code, also while `headscope.cl
 
 import os
 
-from headscope.signals import end, ended_by_signals, take_signals
+from headscope.ground.signals import end, ended_by_signals, take_signals
 
 
 def main() -> None:

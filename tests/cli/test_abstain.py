@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from headscope.abstaining import (
+from headscope.data.batching import encode_texts
+from headscope.data.tokenizer import train_tokenizer
+from headscope.ground.errors import ConfigError
+from headscope.runs.abstaining import (
     accuracy_curve,
     chosen_confidence,
     most_unknown,
     reasons_to_abstain,
     unknown_share,
 )
-from headscope.config import TokenizerConfig
-from headscope.data.batching import encode_texts
-from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import ConfigError
+from headscope.settings.config import TokenizerConfig
 
 CONFIDENCE = np.array([0.9, 0.6, 0.8, 0.7, 0.8])
 IS_RIGHT = np.array([True, False, True, False, True])

@@ -15,21 +15,21 @@ import pytest
 import torch
 
 from bert_family import write_checkpoint
-from headscope.abstaining import most_unknown
 from headscope.cli.export import export
 from headscope.cli.predict import Texts, predict
-from headscope.command_settings import ExportConfig, PredictConfig
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import train_tokenizer as train_own
-from headscope.errors import ConfigError, RunError
 from headscope.export import graph
 from headscope.export.classify import Classifier
-from headscope.run import Run, load_run
-from headscope.run_folder import Chosen, Setup, load_model, save_model
+from headscope.ground.errors import ConfigError, RunError
+from headscope.runs.abstaining import most_unknown
+from headscope.runs.folder import Chosen, Setup, load_model, save_model
+from headscope.runs.run import Run, load_run
+from headscope.settings.checks import validate
+from headscope.settings.commands import ExportConfig, PredictConfig
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.training.module import starting_point
-from headscope.validation import validate
 from other_languages import GERMAN, JAPANESE
 
 LABELS = ["bad", "so-so", "Größe 東"]

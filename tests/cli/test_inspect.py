@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.inspect import inspect, measure
-from headscope.command_settings import InspectConfig
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import ConfigError, UserWarningMessage
+from headscope.ground.errors import ConfigError, UserWarningMessage
 from headscope.heads.step import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
-from headscope.run import load_run
-from headscope.run_folder import Chosen, Setup, save_model
+from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.runs.run import load_run
+from headscope.settings.commands import InspectConfig
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
@@ -54,7 +54,7 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
 ) -> None:
     folder = untrained(tmp_path / "run")
     (folder / "inspect").touch()  # root may write what is read-only
-    monkeypatch.setattr("headscope.run.os.access", lambda *_: False)
+    monkeypatch.setattr("headscope.runs.run.os.access", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     config = InspectConfig(run=str(folder), text="MIT", accelerator="cpu")
     with pytest.warns(UserWarningMessage, match="record of this text .* is not kept: .*/inspect"):

@@ -11,11 +11,11 @@ import transformers
 
 from foreign_classifiers import classifier, made_up
 from headscope.cli.inspect_model import labelled, load_classifier
-from headscope.command_settings import InspectConfig, OtherDataConfig
-from headscope.errors import ConfigError, UserWarningMessage
+from headscope.ground.errors import ConfigError, UserWarningMessage
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.record.reader import read_index, read_step
-from headscope.validation import validate
+from headscope.settings.checks import validate
+from headscope.settings.commands import InspectConfig, OtherDataConfig
 
 
 def saved(folder: Path, model: Any = None, **options: Any) -> Path:

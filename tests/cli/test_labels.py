@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.labels import folds_of, labels
-from headscope.command_settings import LabelsConfig
 from headscope.data.corpus import load_corpus, row_keys
-from headscope.errors import ConfigError, DataError, UserWarningMessage
+from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
+from headscope.settings.checks import validate
+from headscope.settings.commands import LabelsConfig
 from headscope.training.train import train
-from headscope.validation import validate
 from training_runs import comments, configured, reviews, write
 
 

@@ -22,9 +22,9 @@ import headscope.training.train
 from headscope.cli import main as cli
 from headscope.cli import sweep
 from headscope.cli.sweep import Job
-from headscope.config import TrainConfig
-from headscope.run_folder import save_config
-from headscope.signals import Stopped, signals_taken
+from headscope.ground.signals import Stopped, signals_taken
+from headscope.runs.folder import save_config
+from headscope.settings.config import TrainConfig
 
 COMMANDS = [
     "train",

@@ -16,17 +16,17 @@ from tokenizers import Tokenizer
 
 from headscope.cli import predict as module
 from headscope.cli.predict import labelled, predict
-from headscope.command_settings import PredictConfig
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.rows import Row
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import ConfigError, DataError, RunError
-from headscope.prediction import by_length
-from headscope.run import load_run
-from headscope.run_folder import Chosen, Setup, load_model, save_model
-from headscope.validation import validate
+from headscope.ground.errors import ConfigError, DataError, RunError
+from headscope.runs.folder import Chosen, Setup, load_model, save_model
+from headscope.runs.prediction import by_length
+from headscope.runs.run import load_run
+from headscope.settings.checks import validate
+from headscope.settings.commands import PredictConfig
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 
 LABELS = ["good", "bad", "so so"]
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"

@@ -9,7 +9,7 @@ import pytest
 
 from headscope.cli.predict import row_writer
 from headscope.data.rows import read_rows
-from headscope.errors import DataError
+from headscope.ground.errors import DataError
 
 
 def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from optuna import TrialPruned
 
 from headscope.cli import tune as module
 from headscope.cli.tune import read_space, tune
-from headscope.command_settings import TuneConfig
-from headscope.config import TrainConfig
-from headscope.errors import ConfigError, TrainingError
-from headscope.run_folder import save_config
-from headscope.signals import Stopped
+from headscope.ground.errors import ConfigError, TrainingError
+from headscope.ground.signals import Stopped
+from headscope.runs.folder import save_config
+from headscope.settings.commands import TuneConfig
+from headscope.settings.config import TrainConfig
 from training_runs import configured, reviews, write
 
 RATE = {"optimizer.learning_rate": {"low": 0.001, "high": 0.1, "log": True}}

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headscope.config import TokenizerConfig
 from headscope.data.batching import (
     BatchLoader,
     EncodedTexts,
@@ -20,6 +19,7 @@ from headscope.data.batching import (
 )
 from headscope.data.tokenizer import beginning, train_tokenizer
 from headscope.model.objective import ONE_CLASS
+from headscope.settings.config import TokenizerConfig
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
 some_lengths = st.lists(st.integers(1, 64), min_size=1, max_size=80).map(np.array)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from headscope.config import DataConfig, TrainConfig, is_local
-from headscope.errors import ConfigError
-from headscope.validation import check, validate
+from headscope.ground.errors import ConfigError
+from headscope.settings.checks import check, validate
+from headscope.settings.config import DataConfig, TrainConfig, is_local
 
 
 def test_a_name_or_an_organisation_with_a_name_is_a_hub_id_unless_there_is_such_a_folder(

@@ -13,7 +13,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import class_counts, numbers
 from headscope.data.corpus import (
     Corpus,
@@ -23,7 +22,8 @@ from headscope.data.corpus import (
     warn_of_repeated_texts,
 )
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import DataError, UserWarningMessage
+from headscope.ground.errors import DataError, UserWarningMessage
+from headscope.settings.config import DataConfig, TokenizerConfig
 
 NAMES = ClassLabel(names=["bad", "fair", "good"])
 XYZ = ClassLabel(names=["x", "y", "z"])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from datasets import Dataset
 
-from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.columns import TextsOf
 from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import trained_tokenizer
-from headscope.errors import UserWarningMessage
+from headscope.ground.errors import UserWarningMessage
+from headscope.settings.config import DataConfig, TokenizerConfig
 
 
 def table(word: str, rows: int, **columns: list[str]) -> Dataset:

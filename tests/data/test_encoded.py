@@ -9,11 +9,11 @@ import pytest
 from datasets import Dataset, Value, concatenate_datasets
 from tokenizers import Tokenizer
 
-from headscope.config import TOKENIZERS, TokenizerConfig
 from headscope.data.batching import EncodedTexts
 from headscope.data.datamodule import encode
 from headscope.data.tokenizer import train_tokenizer
-from headscope.files import cache_folder, content_key
+from headscope.ground.files import cache_folder, content_key
+from headscope.settings.config import TOKENIZERS, TokenizerConfig
 
 TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50]
 TEXTS += ["the dog and the cat " * 9, "鬱🦔"]

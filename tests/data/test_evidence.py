@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.config import TokenizerConfig
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import (
     FOLDS,
@@ -20,6 +19,7 @@ from headscope.data.evidence import (
     log_count_ratios,
 )
 from headscope.data.tokenizer import train_tokenizer, trained_tokenizer
+from headscope.settings.config import TokenizerConfig
 
 SPECIAL = None
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from datasets import ClassLabel
 
-from headscope.config import DataConfig
 from headscope.data import licenses
 from headscope.data.corpus import load_corpus
 from headscope.data.licenses import load_licenses
 from headscope.data.source import load_source
 from headscope.data.splits import near_duplicate_groups
-from headscope.errors import DataError
-from headscope.files import content_key
+from headscope.ground.errors import DataError
+from headscope.ground.files import content_key
+from headscope.settings.config import DataConfig
 
 LICENSES = {
     "mit": "Permissive",

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from headscope.config import DataConfig
 from headscope.data.rows import as_text, read_rows
 from headscope.data.source import load_source
-from headscope.errors import DataError
+from headscope.ground.errors import DataError
+from headscope.settings.config import DataConfig
 from hub_server import HubServer
 
 BOM = "\ufeff"
@@ -242,9 +242,9 @@ def test_texts_are_read_from_a_file_in_the_cache_whose_content_stays(tmp_path: P
 # prints what each of several configurations gives: its rows, or the message of the DataError
 LOAD = """
 import json, sys
-from headscope.config import DataConfig
+from headscope.settings.config import DataConfig
 from headscope.data.source import load_source
-from headscope.errors import DataError
+from headscope.ground.errors import DataError
 
 def answer(settings):
     try:

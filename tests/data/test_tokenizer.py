@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from headscope.config import TOKENIZERS, TokenizerConfig
 from headscope.data import tokenizer as module
 from headscope.data.tokenizer import (
     SPECIAL_TOKENS,
@@ -17,7 +16,8 @@ from headscope.data.tokenizer import (
     trained_tokenizer,
     visible,
 )
-from headscope.errors import ConfigError
+from headscope.ground.errors import ConfigError
+from headscope.settings.config import TOKENIZERS, TokenizerConfig
 
 TEXTS = [
     "吾輩は猫である。名前はまだ無い。",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hard.forked import TRAIN, Case, Server
-from headscope.files import PARTIAL
+from headscope.ground.files import PARTIAL
 from training_runs import reviews, weights_of, write
 
 

@@ -10,7 +10,7 @@ import pytest
 from hard.forked import TRAIN, Judge, Server
 from hard.interrupted import training
 from headscope.cli.main import COMMANDS
-from headscope.validation import keys as keys_of
+from headscope.settings.checks import keys as keys_of
 
 HANDCRAFTED = """
 train model=null

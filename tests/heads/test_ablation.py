@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.heads.ablation import (
     INCONCLUSIVE,
@@ -26,6 +25,7 @@ from headscope.heads.capture import (
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.settings.config import ModelConfig
 
 H, E, PLANTED, CLASSES = 3, 4, 1, 3
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.heads import fixed_gates
 from headscope.heads.capture import headed_layers, intervene
@@ -25,6 +24,7 @@ from headscope.heads.contributions import (
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.explanation import Explanation, signed
+from headscope.settings.config import ModelConfig
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.config import ModelConfig
 from headscope.data.batching import Batch
 from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS
 from headscope.record.schema import Text
+from headscope.settings.config import ModelConfig
 
 T, H, E, L, C = 7, 3, 4, 2, 5
 BATCH = Batch(torch.arange(2, 2 + T)[None], None, None, torch.tensor([-1]), torch.tensor([0]))

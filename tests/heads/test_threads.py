@@ -10,8 +10,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import headscope
 from foreign_classifiers import classifier, made_up
-from headscope.config import DataConfig
 from headscope.model.running import eval_mode
+from headscope.settings.config import DataConfig
 from test_package_api import save_run
 
 

@@ -17,19 +17,19 @@ import torch
 from chromium import watch
 from headscope.cli.inspect import inspect
 from headscope.cli.page import page
-from headscope.command_settings import InspectConfig, PageConfig
-from headscope.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
-from headscope.errors import LivePageError
+from headscope.ground.errors import LivePageError
 from headscope.heads.capture import headed_layers, intervene, readout_position
 from headscope.heads.contributions import decompose
 from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
-from headscope.run import Run, load_run
-from headscope.run_folder import Chosen, Setup
+from headscope.runs.folder import Chosen, Setup
+from headscope.runs.run import Run, load_run
+from headscope.settings.commands import InspectConfig, PageConfig
+from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.tab.page import bundled
 from training_runs import Trained, changed, configured, once
 

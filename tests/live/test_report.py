@@ -15,11 +15,11 @@ from rich.console import Console
 
 from chromium import watch
 from headscope.cli.page import report
-from headscope.command_settings import ReportConfig
 from headscope.heads.words import TextParts, word_table, words_of
 from headscope.live.page import live_html
 from headscope.live.report import TextsReport, report_content, write_report
-from headscope.run import Run, load_run
+from headscope.runs.run import Run, load_run
+from headscope.settings.commands import ReportConfig
 from training_runs import GOOD, HOSTILE, Trained, comments, configured, once, pairs, reviews
 
 TEXTS = [f"{row['text']} {number}" for number, row in enumerate(reviews(40))]

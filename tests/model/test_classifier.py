@@ -5,10 +5,10 @@ import torch
 
 from headscope.attention.multi_head import HeadedAttention
 from headscope.attention.variants import ScoredAttention
-from headscope.config import POOLINGS, POSITIONS, ModelConfig
 from headscope.heads.capture import capture
 from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
+from headscope.settings.config import POOLINGS, POSITIONS, ModelConfig
 
 VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 

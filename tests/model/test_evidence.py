@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from headscope.attention.multi_head import HeadedAttention
-from headscope.config import ModelConfig
 from headscope.data.evidence import Evidence
 from headscope.heads.capture import capture, headed_layers, intervene
 from headscope.model.classifier import TextClassifier, TokenEvidence
+from headscope.settings.config import ModelConfig
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
 

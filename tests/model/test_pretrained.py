@@ -12,14 +12,14 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bert_family import FAMILIES, PLACES, peer, write_checkpoint
-from headscope.config import ModelConfig
-from headscope.errors import ConfigError
+from headscope.ground.errors import ConfigError
 from headscope.model.pretrained import (
     PretrainedClassifier,
     build_pretrained,
     find_checkpoint,
     read_checkpoint,
 )
+from headscope.settings.config import ModelConfig
 
 TEXTS = ["the film was lovely and quite warm", "a dark day", "東京の映画 A Café"]
 CONFIG = ModelConfig(path="some/id", evidence=False, dropout=0.3, attention_dropout=0.2)

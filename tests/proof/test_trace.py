@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headscope.attention import MultiHeadAttention
 from headscope.attention.reference import PackedAttention, PaperAttention
-from headscope.command_settings import TraceConfig
 from headscope.proof.copy_weights import copy_weights
 from headscope.proof.trace import STEPS, computation, count, trace, trace_attention, values
+from headscope.settings.commands import TraceConfig
 
 B, T, H, E = 2, 5, 3, 7  # primes, so that no shape can be mistaken for another
 D = H * E

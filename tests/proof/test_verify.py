@@ -10,8 +10,7 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
-from headscope.command_settings import VerifyConfig
-from headscope.errors import ProofError
+from headscope.ground.errors import ProofError
 from headscope.heads import contributions
 from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
@@ -20,6 +19,7 @@ from headscope.proof import verify as module
 from headscope.proof.claims import Precision
 from headscope.proof.exact_sums import NETWORKS, exact_sum_claims
 from headscope.proof.verify import GROUPS, verify
+from headscope.settings.commands import VerifyConfig
 
 
 class ScaledByModelWidth(MultiHeadAttention):

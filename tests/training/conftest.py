@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from headscope.config import TrainConfig
+from headscope.settings.config import TrainConfig
 from headscope.training.module import ClassifierModule
 from training_runs import HOSTILE, Rows, Trained, comments, configured, once, pairs, reviews
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.config import TrainConfig
 from headscope.data.batching import TokenBudgetSampler
+from headscope.settings.config import TrainConfig
 from headscope.training import module
 from headscope.training import trainer as train_module
 from headscope.training.train import train

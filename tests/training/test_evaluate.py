@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.evaluate import data_of, evaluate
-from headscope.command_settings import EvaluateConfig, OtherDataConfig
-from headscope.config import TrainConfig
-from headscope.errors import ConfigError, DataError, RunError, UserWarningMessage
-from headscope.run import load_run
-from headscope.run_folder import load_model, save_model
+from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
+from headscope.runs.folder import load_model, save_model
+from headscope.runs.run import load_run
+from headscope.settings.commands import EvaluateConfig, OtherDataConfig
+from headscope.settings.config import TrainConfig
 from headscope.training.train import train
 from training_runs import Trained, write
 

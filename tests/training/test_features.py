@@ -15,18 +15,18 @@ from safetensors.torch import load_file
 from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
 from headscope.cli.evaluate import data_of, evaluate
 from headscope.cli.inspect import inspect
-from headscope.command_settings import EvaluateConfig, InspectConfig
-from headscope.config import ModelConfig, TrainConfig
 from headscope.data import features
-from headscope.errors import ConfigError, LivePageError
+from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.contributions import decompose
 from headscope.live.page import live_html
-from headscope.prediction import split_logits
 from headscope.record.reader import read_index
-from headscope.run import load_run
-from headscope.run_folder import kept_settings
+from headscope.runs.folder import kept_settings
+from headscope.runs.prediction import split_logits
+from headscope.runs.run import load_run
+from headscope.settings.checks import check
+from headscope.settings.commands import EvaluateConfig, InspectConfig
+from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
-from headscope.validation import check
 from training_runs import configured, reviews, unbroken_and_resumed
 
 OWN = (2, 4)  # layers and heads of our own, not as many as there are below

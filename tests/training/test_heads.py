@@ -10,16 +10,16 @@ import pytest
 import torch
 from rich.console import Console
 
-from headscope.config import TrainConfig, TrainerConfig
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.step import make_probe
 from headscope.heads.study import draw_samples
-from headscope.prediction import split_logits
 from headscope.record.reader import read_index, read_step
-from headscope.run import load_run
+from headscope.runs.prediction import split_logits
+from headscope.runs.run import load_run
+from headscope.settings.config import TrainConfig, TrainerConfig
 from headscope.training.module import chosen_precision
 from headscope.training.train import train
 from training_runs import Trained, events_of

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from headscope.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.model.classifier import TextClassifier
+from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 
 

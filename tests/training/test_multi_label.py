@@ -12,12 +12,17 @@ import pytest
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect, measure
 from headscope.cli.predict import predict
-from headscope.command_settings import EvaluateConfig, InspectConfig, OtherDataConfig, PredictConfig
-from headscope.config import TrainConfig
-from headscope.errors import ConfigError, DataError
+from headscope.ground.errors import ConfigError, DataError
 from headscope.model.objective import thresholds_of
 from headscope.record.reader import read_index, read_step
-from headscope.run import load_run
+from headscope.runs.run import load_run
+from headscope.settings.commands import (
+    EvaluateConfig,
+    InspectConfig,
+    OtherDataConfig,
+    PredictConfig,
+)
+from headscope.settings.config import TrainConfig
 from headscope.training.report import Report
 from headscope.training.train import train
 from pages import texts_of

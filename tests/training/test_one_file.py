@@ -13,11 +13,11 @@ import torch
 from safetensors.torch import load_file, save
 
 from headscope.cli.evaluate import evaluate
-from headscope.command_settings import EvaluateConfig
-from headscope.config import TrainConfig
-from headscope.errors import RunError, UserWarningMessage
+from headscope.ground.errors import RunError, UserWarningMessage
 from headscope.live.page import recorded_step
-from headscope.run import Prediction, load_run
+from headscope.runs.run import Prediction, load_run
+from headscope.settings.commands import EvaluateConfig
+from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, load_last, resumed_config
 from headscope.training.train import train
 from training_runs import Trained, changed, edit_model

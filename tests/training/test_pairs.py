@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headscope.cli.inspect import inspect, measure
-from headscope.command_settings import InspectConfig
-from headscope.config import ModelConfig, TrainConfig
 from headscope.record.reader import read_index, read_step
+from headscope.settings.commands import InspectConfig
+from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
 from training_runs import Trained, pairs
 

@@ -17,15 +17,15 @@ from bert_family import HEADS, LAYERS, PLACES
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.cli.predict import predict
-from headscope.command_settings import EvaluateConfig, InspectConfig, PredictConfig
-from headscope.config import ModelConfig, TrainConfig
-from headscope.errors import ConfigError, LivePageError
+from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
 from headscope.live.page import live_html
 from headscope.record.reader import read_index
-from headscope.run import Run, load_run
+from headscope.runs.run import Run, load_run
+from headscope.settings.checks import check
+from headscope.settings.commands import EvaluateConfig, InspectConfig, PredictConfig
+from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
-from headscope.validation import check
 from training_runs import Rows, changed, from_checkpoint, reviews, unbroken_and_resumed
 
 SLOW = [

@@ -14,11 +14,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from headscope.cli.main import main
-from headscope.config import TrainConfig
 from headscope.data import datamodule
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError
-from headscope.run import load_run
+from headscope.ground.errors import ConfigError
+from headscope.runs.run import load_run
+from headscope.settings.config import TrainConfig
 from headscope.training import distributed, module
 from headscope.training import trainer as train_module
 from headscope.training.callbacks import RunCheckpoint

@@ -9,12 +9,12 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 
-from headscope.config import TrainConfig
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, RunError, UserWarningMessage
-from headscope.run import load_run
-from headscope.run_folder import ERRORS, METRICS, WEIGHTS
-from headscope.signals import Stopped
+from headscope.ground.errors import ConfigError, RunError, UserWarningMessage
+from headscope.ground.signals import Stopped
+from headscope.runs.folder import ERRORS, METRICS, WEIGHTS
+from headscope.runs.run import load_run
+from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import AveragedWeights
 from headscope.training.resume import LAST, RunLock, check_resumed, load_last
 from headscope.training.train import train

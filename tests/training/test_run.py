@@ -14,22 +14,22 @@ from rich.console import Console
 
 import headscope
 from headscope.cli.inspect import measure
-from headscope.command_settings import InspectConfig
-from headscope.config import TokenizerConfig, TrainConfig
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import train_tokenizer
-from headscope.errors import ConfigError, RunError, TrainingError
+from headscope.ground.errors import ConfigError, RunError, TrainingError
 from headscope.heads.capture import capture, headed_layers
-from headscope.prediction import split_logits
-from headscope.run import load_run
-from headscope.run_folder import Setup
+from headscope.runs.folder import Setup
+from headscope.runs.prediction import split_logits
+from headscope.runs.run import load_run
+from headscope.settings.checks import flatten
+from headscope.settings.commands import InspectConfig
+from headscope.settings.config import TokenizerConfig, TrainConfig
 from headscope.training.baseline import averages_in_place_of_attention
 from headscope.training.module import ClassifierModule
 from headscope.training.scores import scores
 from headscope.training.train import train
 from headscope.training.trainer import build_trainer
-from headscope.validation import flatten
 from training_runs import Trained, changed, events_of, reviews
 
 Maker = Callable[..., TrainConfig]
@@ -241,7 +241,7 @@ def test_every_phase_of_a_run_has_its_name(
     assert min(places) >= 0
     assert places == sorted(places)
     # Without a terminal there are lines instead.
-    monkeypatch.setattr("headscope.terminal.SECONDS_BETWEEN_LINES", 0.02)
+    monkeypatch.setattr("headscope.ground.terminal.SECONDS_BETWEEN_LINES", 0.02)
     output = io.StringIO()
     config = small_config(name="lines", max_steps=15)
     config.inspection.enabled = False

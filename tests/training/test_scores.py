@@ -18,16 +18,16 @@ from sklearn.metrics import (
 )
 from torch import Tensor
 
-from headscope.config import ModelConfig
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.data.corpus import load_corpus
-from headscope.errors import UserWarningMessage
+from headscope.ground.errors import UserWarningMessage
+from headscope.ground.terminal import csv_cell
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.prediction import split_logits
 from headscope.record.schema import label_text
-from headscope.run import load_run
-from headscope.terminal import csv_cell
+from headscope.runs.prediction import split_logits
+from headscope.runs.run import load_run
+from headscope.settings.config import ModelConfig
 from headscope.training.baseline import Compared, baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,

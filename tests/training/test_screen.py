@@ -17,8 +17,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headscope.cli.sweep import compared_rows, results_of, write_table
-from headscope.config import InspectionConfig, TrainConfig
-from headscope.terminal import terminal
+from headscope.ground.terminal import terminal
+from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.console import show_confusion, show_scores, show_sweep
 from headscope.training.scores import Scores
 

@@ -20,9 +20,8 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.config import TrainConfig, is_run
-from headscope.errors import ConfigError, did_you_mean, existing_runs, first_line
-from headscope.validation import (
+from headscope.ground.errors import ConfigError, did_you_mean, existing_runs, first_line
+from headscope.settings.checks import (
     ELSEWHERE,
     INTERPOLATION,
     check,
@@ -35,6 +34,7 @@ from headscope.validation import (
     unknown_key,
     validate,
 )
+from headscope.settings.config import TrainConfig, is_run
 
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
@@ -258,7 +258,7 @@ def starting(config: Any) -> AbstractContextManager[Any]:
     """Return a bar for what is imported: seconds, on a busy machine many."""
     from rich.console import Console
 
-    from headscope.terminal import Bar
+    from headscope.ground.terminal import Bar
 
     is_hidden = isinstance(config, TrainConfig) and not config.trainer.progress
     return Bar(Console(stderr=True), "starting", is_hidden=is_hidden)

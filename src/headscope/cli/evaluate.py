@@ -13,27 +13,27 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.cli.predict import row_writer
-from headscope.command_settings import EvaluateConfig, LabelledTextsConfig
-from headscope.config import DataConfig, absolute
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule, encode
 from headscope.data.rows import Row, read_rows
-from headscope.errors import ConfigError, DataError, RunError, listed, shown, warn
-from headscope.files import cache_folder, content_key
+from headscope.ground.errors import ConfigError, DataError, RunError, listed, shown, warn
+from headscope.ground.files import cache_folder, content_key
+from headscope.ground.terminal import Bar, csv_cell, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.model.objective import Answer
-from headscope.prediction import best_device, split_logits
 from headscope.record.schema import label_text
-from headscope.run import Run, load_run
-from headscope.run_folder import save_json
-from headscope.terminal import Bar, csv_cell, show_line, terminal
+from headscope.runs.folder import save_json
+from headscope.runs.prediction import best_device, split_logits
+from headscope.runs.run import Run, load_run
+from headscope.settings.checks import check, message
+from headscope.settings.commands import EvaluateConfig, LabelledTextsConfig
+from headscope.settings.config import DataConfig, absolute
 from headscope.training.baseline import above, differences
 from headscope.training.console import plain_table, show_confusion, show_scores
 from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
-from headscope.validation import check, message
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
 MOST_SHOWN = 10  # texts that only one classifies correctly

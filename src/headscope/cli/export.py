@@ -5,11 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headscope.command_settings import ExportConfig
-from headscope.errors import RunError
-from headscope.files import replacing
-from headscope.run import Run, load_run
-from headscope.terminal import show_line, terminal
+from headscope.ground.errors import RunError
+from headscope.ground.files import replacing
+from headscope.ground.terminal import show_line, terminal
+from headscope.runs.run import Run, load_run
+from headscope.settings.commands import ExportConfig
 
 
 def export(config: ExportConfig, console: Console | None = None) -> Path:

@@ -13,12 +13,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
-from headscope.command_settings import InspectConfig
 from headscope.data.batching import TextBatches
 from headscope.data.columns import split_labels
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, DataError, LivePageError, listed, warn
-from headscope.files import new_folder
+from headscope.ground.errors import ConfigError, DataError, LivePageError, listed, warn
+from headscope.ground.files import new_folder
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.capture import readout_position
 from headscope.heads.integrations.lightning_callback import write_output
 from headscope.heads.measures import Summary
@@ -36,7 +36,6 @@ from headscope.heads.step import (
 )
 from headscope.heads.study import Study, draw_samples, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
-from headscope.prediction import best_device
 from headscope.record.schema import (
     FOLDER,
     INDEX,
@@ -47,11 +46,12 @@ from headscope.record.schema import (
     label_text,
 )
 from headscope.record.writer import HeadRecorder
-from headscope.run import Run, load_run
-from headscope.run_folder import HEADS, save_json
+from headscope.runs.folder import HEADS, save_json
+from headscope.runs.prediction import best_device
+from headscope.runs.run import Run, load_run
+from headscope.settings.commands import InspectConfig
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
-from headscope.terminal import Bar, show_line, terminal
 from headscope.training.heads import choose_probes
 
 # Of a run's record: which heads matter.

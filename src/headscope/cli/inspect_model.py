@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from headscope.command_settings import InspectConfig, OtherDataConfig
-from headscope.config import DataConfig, InspectionConfig
 from headscope.data.columns import class_names, texts_among
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source, truncate_texts
-from headscope.errors import ConfigError, DataError, first_line, listed, warn
-from headscope.files import new_folder
+from headscope.ground.errors import ConfigError, DataError, first_line, listed, warn
+from headscope.ground.files import new_folder
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     TextOrPair,
@@ -27,10 +26,11 @@ from headscope.heads.step import head_report, new_recorder, record_best
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers
-from headscope.prediction import best_device
 from headscope.record.explanation import signed
+from headscope.runs.prediction import best_device
+from headscope.settings.commands import InspectConfig, OtherDataConfig
+from headscope.settings.config import DataConfig, InspectionConfig
 from headscope.tab.summaries import write_marker
-from headscope.terminal import Bar, show_line, terminal
 from headscope.training.console import plain_table
 
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given

@@ -21,18 +21,18 @@ from rich.console import Console
 
 from headscope.cli.evaluate import own_corpus
 from headscope.cli.predict import row_writer
-from headscope.command_settings import LabelsConfig
-from headscope.config import DataConfig, TrainConfig
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source, truncate_texts
-from headscope.errors import ConfigError, listed
-from headscope.run import Run, load_run
-from headscope.terminal import Bar, show_line, terminal
+from headscope.ground.errors import ConfigError, listed
+from headscope.ground.terminal import Bar, show_line, terminal
+from headscope.runs.run import Run, load_run
+from headscope.settings.checks import message
+from headscope.settings.commands import LabelsConfig
+from headscope.settings.config import DataConfig, TrainConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
-from headscope.validation import message
 
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table

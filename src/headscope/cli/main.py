@@ -16,7 +16,17 @@ import yaml
 from headscope import __version__
 from headscope.cli.compose import CommandLine, checked, compose, groups, parse, starting
 from headscope.cli.sweep import run_sweep
-from headscope.command_settings import (
+from headscope.ground.errors import (
+    ConfigError,
+    UserError,
+    did_you_mean,
+    print_error,
+    refused_by_machine,
+    warnings_as_notes,
+)
+from headscope.ground.signals import end, signals_taken
+from headscope.settings.checks import flatten, keys, literal, takes
+from headscope.settings.commands import (
     EvaluateConfig,
     ExportConfig,
     InspectConfig,
@@ -28,17 +38,7 @@ from headscope.command_settings import (
     TuneConfig,
     VerifyConfig,
 )
-from headscope.config import TrainConfig
-from headscope.errors import (
-    ConfigError,
-    UserError,
-    did_you_mean,
-    print_error,
-    refused_by_machine,
-    warnings_as_notes,
-)
-from headscope.signals import end, signals_taken
-from headscope.validation import flatten, keys, literal, takes
+from headscope.settings.config import TrainConfig
 
 
 class Command(NamedTuple):

@@ -12,17 +12,17 @@ import torch
 from rich.console import Console
 
 from headscope.cli.evaluate import data_of, texts_of
-from headscope.command_settings import PageConfig, ReportConfig
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import ConfigError, LivePageError, RunError, UserError
+from headscope.ground.errors import ConfigError, LivePageError, RunError, UserError
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.live.page import MB, Example, Kind, check_live, live_html
 from headscope.live.report import TextsReport, write_report
-from headscope.prediction import best_device, probabilities
 from headscope.record.schema import label_text
-from headscope.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.runs.prediction import best_device, probabilities
+from headscope.runs.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.page import write_page
-from headscope.terminal import Bar, show_line, terminal
 from headscope.training.console import show_words
 from headscope.training.heads import texts_and_labels
 

@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from headscope.abstaining import chosen_confidence, reasons_to_abstain
-from headscope.command_settings import PredictConfig
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, as_text, is_blank, no_column, read_rows
-from headscope.errors import ConfigError, DataError, RunError, listed, shown
-from headscope.files import replacing
+from headscope.ground.errors import ConfigError, DataError, RunError, listed, shown
+from headscope.ground.files import replacing
+from headscope.ground.terminal import csv_cell, show_line, terminal
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.prediction import best_device, probabilities
-from headscope.run import TOKENS_PER_BATCH, Run, load_run
-from headscope.terminal import csv_cell, show_line, terminal
+from headscope.runs.abstaining import chosen_confidence, reasons_to_abstain
+from headscope.runs.prediction import best_device, probabilities
+from headscope.runs.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096

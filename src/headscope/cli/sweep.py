@@ -25,8 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.cli import compose
-from headscope.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
-from headscope.errors import (
+from headscope.ground.errors import (
     ConfigError,
     RunError,
     TrainingError,
@@ -37,9 +36,10 @@ from headscope.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.files import new_folder, read_json, remove_empty, write_atomic, write_text
-from headscope.signals import end, signals_taken
-from headscope.validation import check, validate
+from headscope.ground.files import new_folder, read_json, remove_empty, write_atomic, write_text
+from headscope.ground.signals import end, signals_taken
+from headscope.settings.checks import check, validate
+from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 
 JOB = "job.json"  # the overrides of a job, and those that all jobs share
 FAILURE = "failure.json"
@@ -80,7 +80,7 @@ def run_sweep(line: compose.CommandLine) -> int:
         raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
     finally:
         remove_empty(folder)
-    from headscope.terminal import terminal  # heavy
+    from headscope.ground.terminal import terminal  # heavy
     from headscope.training.console import show_sweep
 
     table = write_table(folder)
@@ -148,7 +148,7 @@ class Job:
         A failure is written into the job's folder, and the sweep continues. What the run prints
         goes to log.txt there.
         """
-        from headscope.terminal import logged
+        from headscope.ground.terminal import logged
 
         warnings_as_notes()  # the process may be a launcher's
         words = list(HydraConfig.get().overrides.task)

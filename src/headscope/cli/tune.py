@@ -17,14 +17,14 @@ from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
 from headscope.cli.sweep import check_same, write_best
-from headscope.command_settings import TuneConfig
-from headscope.config import LESS_IS_BETTER, TrainConfig, is_run
-from headscope.errors import ConfigError, UserError, first_line, message_of
-from headscope.files import new_folder
-from headscope.signals import Stopped
-from headscope.terminal import logged, show_line, terminal
+from headscope.ground.errors import ConfigError, UserError, first_line, message_of
+from headscope.ground.files import new_folder
+from headscope.ground.signals import Stopped
+from headscope.ground.terminal import logged, show_line, terminal
+from headscope.settings.checks import check, flatten, override
+from headscope.settings.commands import TuneConfig
+from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run
 from headscope.training.train import train
-from headscope.validation import check, flatten, override
 
 try:
     import optuna

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List
 
-from headscope.config import DataConfig
 from headscope.data.rows import is_blank
-from headscope.errors import DataError
-from headscope.files import digest
+from headscope.ground.errors import DataError
+from headscope.ground.files import digest
+from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
 WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # 007 is a name

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, LargeList, List
 
-from headscope.config import DataConfig
 from headscope.data.columns import (
     TEXT_COLUMNS,
     class_counts,
@@ -35,8 +34,9 @@ from headscope.data.columns import (
 from headscope.data.rows import read_rows
 from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
-from headscope.errors import DataError, listed, shown, warn
-from headscope.files import content_key, digest
+from headscope.ground.errors import DataError, listed, shown, warn
+from headscope.ground.files import content_key, digest
+from headscope.settings.config import DataConfig
 
 TEXTS = re.compile("(large_)?string|null")
 LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")

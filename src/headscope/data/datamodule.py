@@ -15,7 +15,6 @@ from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 from torch import nn
 
-from headscope.config import DataConfig, TokenizerConfig
 from headscope.data.batching import (
     BatchLoader,
     EncodedTexts,
@@ -37,8 +36,9 @@ from headscope.data.evidence import (
 )
 from headscope.data.features import Advance, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
-from headscope.errors import ConfigError
-from headscope.files import cache_folder, content_key, temporary_path
+from headscope.ground.errors import ConfigError
+from headscope.ground.files import cache_folder, content_key, temporary_path
+from headscope.settings.config import DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
 Phase = Callable[[str], AbstractContextManager[Any]]

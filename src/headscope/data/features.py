@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import nn
 
 from headscope.data.batching import EncodedTexts, TextBatches, TokenBudgetSampler, moved
-from headscope.errors import ConfigError
-from headscope.files import write_atomic
+from headscope.ground.errors import ConfigError
+from headscope.ground.files import write_atomic
 
 TEXTS_AT_ONCE = 1_000  # written together, so that memory does not grow with the data
 TOKENS_PER_BATCH = 2_048

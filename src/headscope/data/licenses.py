@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, Features, Value
 
-from headscope.errors import DataError
-from headscope.files import write_atomic
+from headscope.ground.errors import DataError
+from headscope.ground.files import write_atomic
 
 RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
 SHORTEST, LONGEST = 8, 400  # words

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import DataError, listed, shown
+from headscope.ground.errors import DataError, listed, shown
 
 Row = dict[str, Any]
 FORMATS = {

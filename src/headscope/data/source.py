@@ -12,14 +12,14 @@ import pyarrow as pa
 from datasets import Dataset, DatasetDict, Features
 from pyarrow.parquet import read_schema
 
-from headscope.config import EMBEDDED, DataConfig, expanded, is_local
 from headscope.data.columns import text_columns, texts_among, tuples
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import Row, as_text, format_of, no_column, read_rows
 from headscope.data.tokenizer import beginning, max_characters
-from headscope.errors import DataError, first_line, shown
-from headscope.extension import called, is_import_path, resolve
-from headscope.files import cache_folder, temporary_path
+from headscope.ground.errors import DataError, first_line, shown
+from headscope.ground.files import cache_folder, temporary_path
+from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
+from headscope.settings.extension import called, is_import_path, resolve
 
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 

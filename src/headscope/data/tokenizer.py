@@ -20,9 +20,9 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.config import TokenizerConfig
-from headscope.errors import ConfigError
-from headscope.files import content_key, write_text
+from headscope.ground.errors import ConfigError
+from headscope.ground.files import content_key, write_text
+from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
 UNKNOWN = "[UNK]"

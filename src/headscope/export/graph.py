@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headscope.abstaining import token_kinds
-from headscope.errors import ConfigError, RunError, first_line
-from headscope.run import Run
+from headscope.ground.errors import ConfigError, RunError, first_line
+from headscope.runs.abstaining import token_kinds
+from headscope.runs.run import Run
 
 try:
     import onnx  # noqa: F401

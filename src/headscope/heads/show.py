@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 
 from headscope.data.batching import Batch
 from headscope.data.rows import as_list
+from headscope.ground.terminal import Bar, terminal
 from headscope.heads.capture import (
     HEADED,
     capture,
@@ -46,7 +47,6 @@ from headscope.heads.study import Study
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
 from headscope.tab.page import page, write_page
-from headscope.terminal import Bar, terminal
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
 # notebook around it.

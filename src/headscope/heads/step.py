@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.attention.variants import ScoredAttention
-from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
-from headscope.files import MIB
+from headscope.ground.files import MIB
 from headscope.heads import contributions, measures
 from headscope.heads.capture import (
     HEADED,
@@ -42,6 +41,7 @@ from headscope.record.explanation import CLASSES_KEPT, Explanation
 from headscope.record.reader import split_measures
 from headscope.record.schema import Arrays, PageText, Text, label_text
 from headscope.record.writer import HeadRecorder
+from headscope.settings.config import InspectionConfig
 
 ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
-from headscope.errors import listed, warn
+from headscope.ground.errors import listed, warn
 from headscope.heads.ablation import (
     AblationEffect,
     Head,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
-from headscope.config import TokenizerConfig
 from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
-from headscope.errors import LivePageError
+from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
+from headscope.settings.config import TokenizerConfig
 
 if TYPE_CHECKING:
-    from headscope.run import Run
+    from headscope.runs.run import Run
 
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from headscope.errors import LivePageError, warn
+from headscope.ground.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers
 from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
@@ -12,7 +12,7 @@ from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, Page
 from headscope.tab.page import live_page
 
 if TYPE_CHECKING:
-    from headscope.run import Run
+    from headscope.runs.run import Run
 
 MB = 1_000_000
 MOST_MB = 10.0

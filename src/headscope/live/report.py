@@ -11,19 +11,19 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.errors import LivePageError, RunError
-from headscope.files import read_json, replacing
+from headscope.ground.errors import LivePageError, RunError
+from headscope.ground.files import read_json, replacing
+from headscope.ground.terminal import csv_cell
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.live.page import MB, live_html, page_index
 from headscope.model.objective import Answer
-from headscope.prediction import by_length, probabilities
 from headscope.record.schema import label_text
-from headscope.run_folder import METRICS
+from headscope.runs.folder import METRICS
+from headscope.runs.prediction import by_length, probabilities
 from headscope.tab.page import live_page, write_page
-from headscope.terminal import csv_cell
 
 if TYPE_CHECKING:
-    from headscope.run import Run
+    from headscope.runs.run import Run
 
 LISTED = 20  # words of each class, for it and against it, on the page
 PRINTED = 5

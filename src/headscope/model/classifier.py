@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from headscope.attention import MultiHeadAttention, RotaryPositions, SharedProjectionAttention
 from headscope.attention.functional import AttentionCall, Dropout, causal_mask, window_mask
 from headscope.attention.multi_head import HeadedAttention
-from headscope.config import ModelConfig
-from headscope.errors import ConfigError
-from headscope.extension import called, is_import_path, resolve
+from headscope.ground.errors import ConfigError
 from headscope.model.pooling import PaddingMask, build_pooling
 from headscope.model.pretrained import FrozenEncoder
+from headscope.settings.config import ModelConfig
+from headscope.settings.extension import called, is_import_path, resolve
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 TokenIds = Int[Tensor, "B T"]

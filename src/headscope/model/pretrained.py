@@ -21,9 +21,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from headscope.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
-from headscope.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, first_line, listed
 from headscope.model.running import eval_mode
+from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
 
 TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.config import ModelConfig
 from headscope.heads.capture import headed_layers, intervene
 from headscope.model.classifier import TextClassifier
+from headscope.settings.config import ModelConfig
 
 # Largest absolute difference, for numbers up to 1. Larger numbers may differ by the same share,
 # except in float64.

@@ -19,9 +19,9 @@ from rich.table import Table
 from torch import Tensor
 
 from headscope.attention.reference import PackedAttention
-from headscope.command_settings import TraceConfig
-from headscope.errors import ConfigError
+from headscope.ground.errors import ConfigError
 from headscope.heads.capture import now
+from headscope.settings.commands import TraceConfig
 
 PIPE_WIDTH = 110  # columns where the output is a file or a pipe
 MULTIPLY_ADDS = "multiply-adds"

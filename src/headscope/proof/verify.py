@@ -23,12 +23,12 @@ from headscope.attention import (
 )
 from headscope.attention.reference import FourLinearAttention, PackedAttention, PaperAttention
 from headscope.attention.variants import ScoredAttention
-from headscope.command_settings import VerifyConfig
-from headscope.errors import ConfigError, ProofError
+from headscope.ground.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
 from headscope.proof.exact_sums import exact_sum_claims
+from headscope.settings.commands import VerifyConfig
 
 Options = dict[str, Any]
 

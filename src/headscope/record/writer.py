@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.files import write_atomic
+from headscope.ground.files import write_atomic
 from headscope.record.reader import read_index, read_step
 from headscope.record.schema import (
     FOLDER,

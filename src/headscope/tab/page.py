@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headscope.files import write_atomic
+from headscope.ground.files import write_atomic
 from headscope.record.reader import pack
 from headscope.record.schema import Arrays, PageText, encodable
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
-from headscope.errors import ConfigError, first_line, warn
+from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import headed_layers, intervene_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
-from headscope.config import VALIDATION_SCORES
-from headscope.errors import ConfigError, TrainingError, first_line, warn
-from headscope.files import write_atomic
-from headscope.run_folder import Setup, save_json
-from headscope.signals import Stopped, take_signals
-from headscope.terminal import Bar, show_line
+from headscope.ground.errors import ConfigError, TrainingError, first_line, warn
+from headscope.ground.files import write_atomic
+from headscope.ground.signals import Stopped, take_signals
+from headscope.ground.terminal import Bar, show_line
+from headscope.runs.folder import Setup, save_json
+from headscope.settings.config import VALIDATION_SCORES
 from headscope.training.distributed import all_reduce_max
 
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headscope.errors import listed
+from headscope.ground.errors import listed
+from headscope.ground.terminal import show_line
 from headscope.record.explanation import signed
-from headscope.run_folder import ERRORS, REPORT
-from headscope.terminal import show_line
+from headscope.runs.folder import ERRORS, REPORT
 from headscope.training.report import (
     ABLATION,
     CONTRIBUTIONS,

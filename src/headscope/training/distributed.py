@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headscope.errors import ConfigError, RunError
-from headscope.prediction import best_device
+from headscope.ground.errors import ConfigError, RunError
+from headscope.runs.prediction import best_device
 
 LONGEST_WAIT = timedelta(hours=12)  # for rank 0 to prepare the data, or to record
 Shared = TypeVar("Shared")

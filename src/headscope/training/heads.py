@@ -9,11 +9,11 @@ from datasets import Dataset
 from lightning.pytorch import Trainer
 from torch import nn
 
-from headscope.config import InspectionConfig, TrainConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.datamodule import TextDataModule
-from headscope.errors import RunError
+from headscope.ground.errors import RunError
+from headscope.ground.terminal import Bar
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
@@ -22,9 +22,9 @@ from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.live.report import write_report
 from headscope.model.objective import Answer, Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
-from headscope.run import Run, TextOrPair
-from headscope.run_folder import REPORT, Setup
-from headscope.terminal import Bar
+from headscope.runs.folder import REPORT, Setup
+from headscope.runs.run import Run, TextOrPair
+from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
 

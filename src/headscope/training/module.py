@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from headscope.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
@@ -27,7 +26,8 @@ from headscope.model.pretrained import (
     build_pretrained,
     read_checkpoint,
 )
-from headscope.run_folder import Chosen, Classifier, Setup
+from headscope.runs.folder import Chosen, Classifier, Setup
+from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
 from headscope.training.scores import AtBestThresholds

@@ -17,24 +17,24 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.abstaining import Point
-from headscope.config import TrainConfig
 from headscope.data.columns import texts_among
-from headscope.errors import shown
-from headscope.files import replacing
+from headscope.ground.errors import shown
+from headscope.ground.files import replacing
+from headscope.ground.terminal import csv_cell
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
-from headscope.run_folder import ERRORS, METRICS, Chosen, save_json
+from headscope.runs.abstaining import Point
+from headscope.runs.folder import ERRORS, METRICS, Chosen, save_json
+from headscope.settings.checks import flatten
+from headscope.settings.config import TrainConfig
 from headscope.tab.pictures import (
     confusion_picture,
     reliability,
     reliability_picture,
 )
 from headscope.tab.summaries import add_summary
-from headscope.terminal import csv_cell
 from headscope.training.baseline import Compared, differences
 from headscope.training.scores import Calibration, Scores
-from headscope.validation import flatten
 
 # Keys of facts_of_training, as metrics.json has them.
 CONTRIBUTIONS = "contributions"  # to the predicted class

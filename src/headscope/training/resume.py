@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from filelock import FileLock, Timeout
 
-from headscope.config import TrainConfig, read_config
-from headscope.errors import ConfigError, RunError, listed
-from headscope.files import PARTIAL, check_is_file, reading
-from headscope.run_folder import CONFIG, WEIGHTS, Digests, Setup, fixed_settings, load_model
+from headscope.ground.errors import ConfigError, RunError, listed
+from headscope.ground.files import PARTIAL, check_is_file, reading
+from headscope.runs.folder import CONFIG, WEIGHTS, Digests, Setup, fixed_settings, load_model
+from headscope.settings.config import TrainConfig, read_config
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder
 NEW_RUN = "leave it out, or start a new run"

@@ -20,19 +20,20 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.abstaining import accuracy_curve, most_unknown
-from headscope.config import TrainConfig, is_run
 from headscope.data.datamodule import Phase, TextDataModule
-from headscope.errors import ConfigError, RunError, warn
-from headscope.files import new_folder, remove_empty
+from headscope.ground.errors import ConfigError, RunError, warn
+from headscope.ground.files import new_folder, remove_empty
+from headscope.ground.signals import Stopped, signals_taken
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint
-from headscope.prediction import best_device, split_logits
-from headscope.run import Run, load_run
-from headscope.run_folder import Chosen, Classifier, Setup, save_copies, save_model
-from headscope.signals import Stopped, signals_taken
-from headscope.terminal import Bar, show_line, terminal
+from headscope.runs.abstaining import accuracy_curve, most_unknown
+from headscope.runs.folder import Chosen, Classifier, Setup, save_copies, save_model
+from headscope.runs.prediction import best_device, split_logits
+from headscope.runs.run import Run, load_run
+from headscope.settings.checks import check, flatten, override
+from headscope.settings.config import TrainConfig, is_run
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import Best, RunCheckpoint, without_needless_warnings
 from headscope.training.console import errors_once, show_facts, show_report
@@ -56,7 +57,6 @@ from headscope.training.resume import (
 )
 from headscope.training.scores import best_thresholds, calibrate, scores
 from headscope.training.trainer import build_trainer
-from headscope.validation import check, flatten, override
 
 
 def train(

@@ -21,9 +21,10 @@ from lightning.pytorch.loggers import (
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
-from headscope.config import TrainConfig
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.run_folder import Setup
+from headscope.runs.folder import Setup
+from headscope.settings.checks import flatten
+from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
@@ -37,7 +38,6 @@ from headscope.training.callbacks import (
 from headscope.training.distributed import is_rank_zero, is_shared
 from headscope.training.module import chosen_precision
 from headscope.training.resume import LAST
-from headscope.validation import flatten
 
 
 def build_trainer(

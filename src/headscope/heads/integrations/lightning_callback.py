@@ -19,7 +19,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.attention.functional import AttentionCall
 from headscope.attention.variants import ScoredAttention
-from headscope.config import InspectionConfig
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import HEADED, capture, eval_mode, now, observe, read_at_first
@@ -34,6 +33,7 @@ from headscope.heads.study import draw_samples
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
+from headscope.settings.config import InspectionConfig
 from headscope.tab.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
 MAX_WEIGHTS = 2**22  # measured at once: 16 MiB, so that memory does not depend on the batch

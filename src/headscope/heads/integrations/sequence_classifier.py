@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headscope.data.batching import Batch, moved
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import DataError, listed, shown
+from headscope.ground.errors import DataError, listed, shown
 from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
-from headscope.errors import ConfigError, warn
+from headscope.ground.errors import ConfigError, warn
 
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 BEYOND = 0.01  # share of the validation texts that are unfamiliar

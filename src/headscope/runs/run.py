@@ -17,21 +17,21 @@ from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.abstaining import unknown_share
-from headscope.config import TrainConfig
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.rows import as_list, as_text
 from headscope.data.tokenizer import shown_tokens
-from headscope.errors import LivePageError, listed
+from headscope.ground.errors import LivePageError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Answer, Objective
 from headscope.model.running import lock_of
-from headscope.prediction import probabilities
 from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
-from headscope.run_folder import Chosen, Classifier, Setup, load_model
+from headscope.runs.abstaining import unknown_share
+from headscope.runs.folder import Chosen, Classifier, Setup, load_model
+from headscope.runs.prediction import probabilities
+from headscope.settings.config import TrainConfig
 
 if TYPE_CHECKING:
     from headscope.heads.show import HeadView

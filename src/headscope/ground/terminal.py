@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from headscope.errors import printable
+from headscope.ground.errors import printable
 
 FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
 # Also -5 %, +1 (555) 123: no letter, nothing to call.

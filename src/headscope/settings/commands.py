@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from headscope.config import Accelerator, Count, DataConfig, Integer, TrainConfig
-from headscope.errors import ConfigError, existing_runs
-from headscope.validation import (
+from headscope.ground.errors import ConfigError, existing_runs
+from headscope.settings.checks import (
     MOST,
     STRICT,
     Conflicts,
@@ -20,6 +19,7 @@ from headscope.validation import (
     format_conflicts,
     override,
 )
+from headscope.settings.config import Accelerator, Count, DataConfig, Integer, TrainConfig
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 

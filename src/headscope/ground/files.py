@@ -17,7 +17,7 @@ import platformdirs
 import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
-from headscope.errors import RunError, UserError, first_line
+from headscope.ground.errors import RunError, UserError, first_line
 
 PARTIAL = ".headscope-partial-"  # how a file is called until it is whole; a killed writer leaves it
 MIB = 2**20

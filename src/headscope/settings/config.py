@@ -16,10 +16,9 @@ import yaml
 from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
 
-from headscope.errors import ConfigError, RunError, existing_runs
-from headscope.extension import is_import_path
-from headscope.files import TRY_ANOTHER, read_text, reading
-from headscope.validation import (
+from headscope.ground.errors import ConfigError, RunError, existing_runs
+from headscope.ground.files import TRY_ANOTHER, read_text, reading
+from headscope.settings.checks import (
     MOST,
     STRICT,
     Conflicts,
@@ -29,6 +28,7 @@ from headscope.validation import (
     message,
     validate,
 )
+from headscope.settings.extension import is_import_path
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")

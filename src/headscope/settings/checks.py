@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from headscope.errors import ConfigError, did_you_mean, shown
+from headscope.ground.errors import ConfigError, did_you_mean, shown
 
 # Validators are built when a class is first used, so that `--help` of one command is quick.
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)

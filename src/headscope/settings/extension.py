@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headscope.errors import ConfigError, RunError
+from headscope.ground.errors import ConfigError, RunError
 
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"

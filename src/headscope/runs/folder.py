@@ -35,13 +35,10 @@ from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from headscope.abstaining import Point
-from headscope.config import TrainConfig, absolute, config_of
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
-from headscope.errors import RunError
-from headscope.extension import check_allowed
-from headscope.files import check_is_file, content_key, reading, write_atomic, write_text
+from headscope.ground.errors import RunError
+from headscope.ground.files import check_is_file, content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -50,7 +47,10 @@ from headscope.model.pretrained import (
     build_frozen,
     build_pretrained,
 )
-from headscope.validation import flatten
+from headscope.runs.abstaining import Point
+from headscope.settings.checks import flatten
+from headscope.settings.config import TrainConfig, absolute, config_of
+from headscope.settings.extension import check_allowed
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, moved
-from headscope.errors import ConfigError
+from headscope.ground.errors import ConfigError
 from headscope.model.objective import ONE_CLASS, Objective
 
 

@@ -1,0 +1,1 @@
+"""A finished run: its folder, the network in it, its predictions."""

@@ -1,0 +1,1 @@
+"""What commands and training may be told: settings, their defaults, their checks."""
