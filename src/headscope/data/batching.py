@@ -4,7 +4,7 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 """
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -145,6 +145,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
             first.
         rank: which batch of a round this process takes.
         world_size: N, how many processes share the batches.
+        passes: how often an epoch goes over the texts, each time in another order.
     """
 
     def __init__(
@@ -154,12 +155,14 @@ class TokenBudgetSampler(Sampler[list[int]]):
         seed: int | None = None,
         rank: int = 0,
         world_size: int = 1,
+        passes: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
         self.seed = seed
         self.epoch = 0
         self.rank = rank
         self.world_size = world_size
+        self.passes = passes
         self.cuts = [0]  # where a batch begins among the texts by growing length
         start = 0
         for row, length in enumerate(np.sort(self.buckets) * BUCKET):
@@ -174,22 +177,26 @@ class TokenBudgetSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         """Return the number of batches of this process in an epoch."""
         whole, rest = divmod(len(self.cuts) - 1, self.world_size)
-        return whole + (self.seed is None and self.rank < rest)
+        return self.passes * (whole + (self.seed is None and self.rank < rest))
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's batches of the epoch."""
+        for number in range(self.epoch * self.passes, (self.epoch + 1) * self.passes):
+            yield from self._of_pass(number)
+
+    def _of_pass(self, number: int) -> Iterator[list[int]]:
         count = len(self.cuts) - 1
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
-            mine = range(self.rank, count, self.world_size)
+            mine: Iterable[int] = range(self.rank, count, self.world_size)
         else:
-            random = np.random.default_rng([self.seed, self.epoch])
+            random = np.random.default_rng([self.seed, number])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
-            drawn = np.random.default_rng([self.epoch, self.seed]).permutation(count)
+            drawn = np.random.default_rng([number, self.seed]).permutation(count)
             rounds = np.sort(drawn[count % self.world_size :]).reshape(-1, self.world_size)
             mine = [random.permutation(each)[self.rank] for each in random.permutation(rounds)]
-        for number in mine:
-            yield rows[self.cuts[number] : self.cuts[number + 1]].tolist()
+        for cut in mine:
+            yield rows[self.cuts[cut] : self.cuts[cut + 1]].tolist()
 
 
 class TextBatches(Dataset[Batch]):

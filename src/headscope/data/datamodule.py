@@ -73,6 +73,7 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.config = config
         self.seed = seed
+        self.passes = 1  # over the training texts in an epoch
         cache = cache_folder(config.cache_dir)
         with phase("reading texts"):
             self.corpus: Corpus = load_corpus(config)
@@ -134,7 +135,8 @@ class TextDataModule(LightningDataModule):
         if dist.is_available() and dist.is_initialized():
             place = (dist.get_rank(), dist.get_world_size())
         seed = self.seed if role == "train" else None
-        sampler = TokenBudgetSampler(lengths, budget, seed, *place)
+        passes = self.passes if role == "train" else 1
+        sampler = TokenBudgetSampler(lengths, budget, seed, *place, passes)
         num_batches = len(sampler.cuts) - 1
         if num_batches >= sampler.world_size:
             return sampler

@@ -217,6 +217,8 @@ def _prepare(
     encoder = None if known is None else known.encoder
     evidence = config.model.evidence if before is None else before.evidence or False
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
+    steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
+    data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if before is not None:
