@@ -1,8 +1,6 @@
 """What is printed before and after training, and of a sweep."""
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,22 +31,6 @@ UNBOUNDED = 10_000  # a screen on which any table fits
 STATUS = "status"
 ON_SCREEN = ("test_accuracy", "test_macro_f1", "seconds")  # beside the score that ranks
 Row = dict[str, str]
-
-
-@contextmanager
-def errors_once() -> Iterator[None]:
-    """End TensorBoard's writer thread silently on a full disk, whose error is raised here too."""
-    before = threading.excepthook
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if not isinstance(arguments.exc_value, OSError):
-            before(arguments)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = before
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ class ClassifierModule(LightningModule):
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
-        return loss * batch.share
+        return loss
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
         """Count the batch in; return its logits, which callbacks may want."""
@@ -204,8 +204,6 @@ def build_module(
     if config.optimizer.class_weights == "balanced":
         counts = torch.from_numpy(class_counts(data.labels("train"), len(labels)))
         weights = objective.balanced_weights(counts.float(), len(classes))
-        if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
-            data.text_weights = weights[classes].double().numpy()
     model: Classifier
     if checkpoint is not None and config.model.path is not None:
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)

@@ -29,7 +29,6 @@ SCORES = {  # as people read them
     "loss": "loss",
     "calibration_error": "calibration error",
 }
-CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
 MOST_IN_TABLE = 1000  # classes: a table of 10,000 has 100 million counts, nearly all of them 0
 LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
@@ -38,28 +37,21 @@ LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 class Scores:
     """The scores of a split.
 
-    Attributes:
-        accuracy: share of texts whose prediction is their label; with multi_label exact match, the
-            share of those whose labels are all predicted, and no other.
-        macro_f1: mean F1 of the classes that some text has or is predicted to have.
-        loss: mean cross-entropy in nats; with multi_label binary, over texts and classes.
-        calibration_error: expected calibration error, the mean gap between confidence and accuracy
-            in 15 bins of confidence, weighted by their texts (Guo et al. 2017, On Calibration of
-            Modern Neural Networks); with multi_label over all pairs of a text and a class.
-        confusion: counts [label, prediction], of more than 1,000 classes a list of
-            [label, prediction, count]; with multi_label [[TN, FP], [FN, TP]] of each class.
-        by_class: precision, recall, F1 and number of texts, [4, C]; 0 where undefined.
-        micro_f1: F1 over all pairs of a text and a class; None of single labels, where it is the
-            accuracy.
+    With multi_label accuracy is exact match, the share of texts whose labels are all predicted, and
+    no other. The calibration error is the mean gap between confidence and accuracy in 15 bins of
+    confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern Neural Networks);
+    with multi_label over all pairs of a text and a class, as micro-F1 is.
     """
 
     accuracy: float
-    macro_f1: float
-    loss: float
+    macro_f1: float  # mean F1 of the classes that some text has or is predicted to have
+    loss: float  # mean cross-entropy in nats; with multi_label binary, over texts and classes
     calibration_error: float
+    # Counts [label, prediction], of more than 1,000 classes a list of [label, prediction, count];
+    # with multi_label [[TN, FP], [FN, TP]] of each class.
     confusion: list[Any]
-    by_class: list[list[Any]] = field(default_factory=list)
-    micro_f1: float | None = None
+    by_class: list[list[Any]] = field(default_factory=list)  # precision, recall, F1, texts: [4, C]
+    micro_f1: float | None = None  # None of single labels, where it is the accuracy
 
     def values(self) -> dict[str, float]:
         """Return the single numbers, in the order of `SCORES`."""
@@ -171,8 +163,8 @@ class AtBestThresholds(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("logits", [], dist_reduce_fx="cat")
-        self.add_state("labels", [], dist_reduce_fx="cat")
+        for name in ("logits", "labels"):
+            self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> None:
         """Add a batch."""
@@ -203,13 +195,13 @@ class Calibration:
 
     def content(self) -> dict[str, Any]:
         """Return T, and of each split what it changes, for metrics.json."""
-        content: dict[str, Any] = {"temperature": self.temperature}
-        for split, (before, after) in self.splits.items():
-            content[split] = {
+        return {"temperature": self.temperature} | {
+            split: {
                 name: {"before": getattr(before, name), "after": getattr(after, name)}
-                for name in CHANGED
+                for name in ("calibration_error", "loss")
             }
-        return content
+            for split, (before, after) in self.splits.items()
+        }
 
     def row(self, split: str) -> dict[str, Scores]:
         """Return a split's scores with the temperature, by their name in a table of scores."""
