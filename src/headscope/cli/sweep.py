@@ -215,7 +215,14 @@ def score_of(folder: Path) -> float | None:
     if not (folder / METRICS).exists():
         return None
     metric = read_json(folder / JOB, dict)["metric"]
-    return float(read_json(folder / METRICS, dict)["validation"][metric])
+    return validation_score(read_json(folder / METRICS, dict), metric)
+
+
+def validation_score(metrics: Mapping[str, Any], metric: str) -> float:
+    """Return a run's score on validation: its loss at its temperature, or another metric."""
+    if metric == "loss" and metrics.get("calibration"):
+        return float(metrics["calibration"]["validation"]["loss"]["after"])
+    return float(metrics["validation"][metric])
 
 
 # The table.
@@ -248,7 +255,7 @@ def _row(folder: Path) -> dict[str, Any]:
     if not (folder / METRICS).exists():
         return row
     metrics = read_json(folder / METRICS, dict)
-    row |= {"status": "done", score: metrics["validation"][job["metric"]]}
+    row |= {"status": "done", score: validation_score(metrics, job["metric"])}
     for prefix, content in (("", metrics["test"]), (BASELINE, metrics.get("baseline") or {})):
         for name, value in content.items():
             if isinstance(value, float):
