@@ -253,17 +253,6 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
     assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made
 
 
-def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
-    texts = ("a", "b" * 30, "c" * 4, "d" * 6, "e")
-    found = module.windows(({}, (text,)) for text in texts)
-    assert [[text[0] for _, (text,) in window] for window in found] == [
-        ["a", "b"],
-        ["c", "d"],
-        ["e"],
-    ]
-
-
 def test_a_row_without_a_text_is_named_wherever_it_stands(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

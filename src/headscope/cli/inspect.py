@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
 from headscope.data.batching import TextBatches
 from headscope.data.columns import split_labels
@@ -49,6 +48,7 @@ from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import HEADS, save_json
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
+from headscope.runs.texts import data_of
 from headscope.settings.commands import InspectConfig
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker

@@ -19,15 +19,15 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float, Int
 from rich.console import Console
 
-from headscope.cli.evaluate import own_corpus
-from headscope.cli.predict import row_writer
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source, truncate_texts
 from headscope.ground.errors import ConfigError, listed
+from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
+from headscope.runs.texts import own_corpus
 from headscope.settings.checks import message
 from headscope.settings.commands import LabelsConfig
 from headscope.settings.config import DataConfig, TrainConfig
@@ -77,9 +77,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         place = given.pop(0) if given else unknown  # a label that data.drop_rows has corrected
         suspect |= {"split": roles[row], **place, "key": keys[row]}
     columns = [*texts_among(texts.column_names), *COLUMNS]
-    with row_writer(str(config.table), columns) as write:
-        for suspect in found.values():
-            write(suspect)
+    write_rows(str(config.table), found.values(), columns)
     show(console, [*found.values()], len(texts))
     lines = [f"kept in {config.table}"]
     if found:

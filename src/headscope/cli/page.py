@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from headscope.cli.evaluate import data_of, texts_of
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError, RunError, UserError
@@ -21,10 +20,10 @@ from headscope.live.report import TextsReport, write_report
 from headscope.record.schema import label_text
 from headscope.runs.prediction import best_device, probabilities
 from headscope.runs.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.runs.texts import data_of, texts_and_labels, texts_of
 from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.page import write_page
 from headscope.training.console import show_words
-from headscope.training.heads import texts_and_labels
 
 LONGEST = 600  # characters of an example, where there are such texts
 

@@ -253,9 +253,14 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
 # Copies for people.
 
 
+def as_json(content: Any) -> str:
+    """Return JSON as people read it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
 def save_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, as_json(content))
 
 
 def kept_settings(config: TrainConfig) -> TrainConfig:

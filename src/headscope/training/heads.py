@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from datasets import Dataset
 from lightning.pytorch import Trainer
 from torch import nn
 
 from headscope.data.batching import Batch, TextBatches
-from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
 from headscope.ground.terminal import Bar
@@ -20,10 +19,11 @@ from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.step import Probe, make_probe, new_recorder, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.live.report import write_report
-from headscope.model.objective import Answer, Objective
+from headscope.model.objective import Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.runs.folder import REPORT, Setup
-from headscope.runs.run import Run, TextOrPair
+from headscope.runs.run import Run
+from headscope.runs.texts import texts_and_labels
 from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
@@ -139,15 +139,6 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     found = run.report(*texts, WORD_SECONDS)
     report.facts_of_training[WORDS] = found.summary()
     write_report(run, found, "test", run.folder / REPORT)
-
-
-def texts_and_labels(run: Run, split: Dataset) -> tuple[list[TextOrPair], list[Answer]]:
-    """Return the texts of a split, and their labels by name."""
-    truth = run.objective.has(torch.from_numpy(numbers(split, "label")), len(run.labels))
-    labels = run.objective.names(truth, run.labels)
-    columns = texts_among(split.column_names)
-    texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
-    return [*texts], labels
 
 
 def _samples(
