@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
@@ -48,10 +46,11 @@ from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import HEADS, save_json
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import data_of
+from headscope.runs.texts import data_of, typed_texts
 from headscope.settings.commands import InspectConfig
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
+from headscope.training.console import plain_table
 from headscope.training.heads import choose_probes
 
 # Of a run's record: which heads matter.
@@ -78,7 +77,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         return measure(config, console)
     console = terminal(console)
     run = load_run(str(config.run))
-    texts = _texts(config, run)
+    texts = typed_texts(run, config.text, config.text_pair)
     label = _label(config, run)
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, texts, label, config.max_tokens, run.evidence, readout)
@@ -136,15 +135,6 @@ def _record_text(
     recorder.write(0, head_report([output], numbers) | effects)
 
 
-def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
-    is_pair = run.config.data.text_pair_column is not None
-    if is_pair != (config.text_pair is not None):
-        expected = "a second text" if is_pair else "none"
-        given = "none; the run was trained on pairs" if is_pair else "one; leave it out"
-        raise ConfigError(f"text_pair: expected {expected} for {run.folder}, got {given}")
-    return tuple(text for text in (config.text, config.text_pair) if text is not None)
-
-
 def _label(config: InspectConfig, run: Run) -> str | None:
     """Return the label as predictions are written, several of them in the order of the classes."""
     if config.label is None:
@@ -166,15 +156,14 @@ def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None
     show_line(console, str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
-    title = "numbers of each head for this text"
-    padding = (0, int(len(names) < 9), 0, 0)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=padding)
-    for column in ("layer", "head", *names):
-        table.add_column(column.replace("_", " "), justify="right")
     values = np.stack([numbers[f"numbers/{name}/mean"] for name in names], axis=-1)  # [L, H, N]
-    for layer, head in np.ndindex(values.shape[:2]):
-        table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values[layer, head]))
-    console.print(table)
+    rows = [
+        [layer, head, *(f"{value:.3f}" for value in values[layer, head])]
+        for layer, head in np.ndindex(values.shape[:2])
+    ]
+    show_line(console, "numbers of each head for this text")
+    headings = ["layer", "head", *(name.replace("_", "\n") for name in names)]
+    console.print(plain_table([], headings, rows))
 
 
 def measure(config: InspectConfig, console: Console | None = None) -> Path:

@@ -279,7 +279,7 @@ def compared_rows(table: Table) -> list[Row]:
             difference = abs(best.mean() - scores.mean())
             noise = 2 * math.hypot(best.sem(), scores.sem())
             row[COMPARED] = "within noise" if difference < noise else ""
-    return [*rows, *_baseline_rows(table, rows)]
+    return [*rows, *_baseline_rows(table)]
 
 
 def _averaged(group: Table) -> Row:
@@ -299,21 +299,15 @@ def _averaged(group: Table) -> Row:
     return row
 
 
-def _baseline_rows(table: Table, rows: Sequence[Row]) -> list[Row]:
+def _baseline_rows(table: Table) -> list[Row]:
     """Return a row for the baseline of each data set, where it was run."""
     scores = [key for key in table if key.startswith(BASELINE)]
     if not scores:
         return []
-    keys = [key for key in rows[0] if key not in results_of(table)]
-    shared = {
-        key: rows[0][key] for key in keys if all(row.get(key) == rows[0][key] for row in rows)
-    }
-    row = {**dict.fromkeys(keys, ""), **shared, "seeds": "", COMPARED: "TF-IDF"}
     data = [key for key in settings_of(table) if key.startswith("data")]
     found = table.dropna(subset=scores).drop_duplicates([*data, *scores])
     return [
-        row
-        | {key: str(job[key]) for key in data}
+        {COMPARED: "TF-IDF", **{key: str(job[key]) for key in data}}
         | {name.removeprefix(BASELINE): f"{job[name]:.4f}" for name in scores}
         for _, job in found.iterrows()
     ]

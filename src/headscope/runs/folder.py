@@ -61,15 +61,7 @@ REPORT = "report.html"
 DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
-FIXED = (
-    "name",
-    "outputs_dir",
-    "seed",
-    "data.",
-    "tokenizer.",
-    "model.",
-    "trainer.accumulate",
-)
+FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", "trainer.accumulate")
 FREE = (
     "data.path",  # the digests of the texts tell whether they are the same
     "data.validation_path",
@@ -167,14 +159,7 @@ class Setup:
                 raise ValueError("its n-grams are those of another version of headscope")
             evidence = EvidenceVocabulary.of(tensors[NGRAMS])
         digests = TypeAdapter(Digests).validate_json(metadata["digests"])
-        return cls(
-            config,
-            labels,
-            tokenizer,
-            digests,
-            encoder,
-            evidence,
-        )
+        return cls(config, labels, tokenizer, digests, encoder, evidence)
 
 
 @dataclass(frozen=True)
