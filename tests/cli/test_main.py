@@ -26,6 +26,7 @@ from headscope.ground.signals import Stopped, signals_taken
 from headscope.runs.folder import save_config
 from headscope.settings.config import TrainConfig
 
+
 @pytest.fixture(autouse=True)
 def _process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Undo what a process of its own would take to its end."""

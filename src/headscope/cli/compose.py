@@ -35,13 +35,8 @@ from headscope.settings.config import TrainConfig
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
 CONFIGS = INSTALLED if INSTALLED.is_dir() else CHECKOUT
-SHORT = {
-    "-h": "--help",
-    "-m": "--multirun",
-    "-c": "--cfg",
-    "-cd": "--config-dir",
-    "-cn": "--config-name",
-}
+SHORT = {"-h": "--help", "-m": "--multirun", "-c": "--cfg"}
+SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")

@@ -33,7 +33,7 @@ class TuneConfig(TrainConfig):
     space: str | None = key(None, "YAML file with the search space; null: configs/space.yaml")
     trials: Count = key(50, "number of training runs, pruned ones included")
     storage: str | None = key(
-        None, "database of the search, such as postgresql://host/name; null: study.db in its folder"
+        None, "database, such as postgresql://host/name; null: study.db in its folder"
     )
 
     def _conflicts(self) -> Conflicts:
@@ -115,7 +115,7 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
     output: str = key("report.html", "HTML file; words.csv is beside it")
     seconds: Annotated[float, Field(gt=0)] = key(
-        20.0, "for the contributions of words; every text is predicted"
+        20.0, "for contributions of words; every text is predicted"
     )
 
 
@@ -142,10 +142,7 @@ class PredictConfig(WritesFile):
     endings = (".csv", ".jsonl")
     run: RunFolder
     input: str = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
-    output: str = key(
-        "-",
-        "csv, where ' precedes what spreadsheets take for a formula, or jsonl; -: standard output",
-    )
+    output: str = key("-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
         "auto", "format of the input; auto: by the file's extension"
     )
@@ -225,17 +222,14 @@ class InspectConfig(WritesFile):
 
     run: RunFolder | None = key(None, "run folder")
     model: str | None = key(
-        None,
-        "instead of a run: a classifier of transformers, a directory or Hub id (safetensors alone)",
+        None, "instead of a run: a classifier of transformers, a directory or Hub id"
     )
     classes: list[str] | None = key(
         None,
         "with model: names of its classes, in the order of its logits; null: its own, "
         "or those of data, in their order, where it has LABEL_0, LABEL_1 and so on",
     )
-    text: str | None = key(
-        None, "the text; null: measure every head over a sample of labelled texts"
-    )
+    text: str | None = key(None, "the text; null: measure every head over labelled texts")
     texts: Count = key(
         300,
         "size of that sample, of the run's validation split or of data; ablations take "

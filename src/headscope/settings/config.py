@@ -96,9 +96,7 @@ class DataConfig(Settings):
     multi_label: bool = key(False, "any number of labels a text: lists, or strings to split")
     label_separator: str = key(";", "delimiter of labels with multi_label")
     train_split: str = key("train", "split to train on")
-    validation_split: str | None = key(
-        "validation", "split for model selection, else cut from train"
-    )
+    validation_split: str | None = key("validation", "validation split, else cut from train")
     test_split: str | None = key("test", "test split; else cut from train")
     validation_share: Share = key(0.1, "share of train for validation")
     test_share: Share = key(0.1, "share of train for the test split")
@@ -173,10 +171,7 @@ class ModelConfig(Settings):
         "projection; or an import path",
         examples=[*ATTENTIONS],
     )
-    num_kv_heads: Count | None = key(
-        None,
-        "heads of keys and values; fewer than num_heads: grouped-query attention, 1: multi-query",
-    )
+    num_kv_heads: Count | None = key(None, "fewer than num_heads: grouped-query, 1: multi-query")
     causal: bool = key(False, "mask later tokens")
     window: Count | None = key(None, "mask tokens further away than this")
     positions: Position = key("rotary", "position encoding")
@@ -198,9 +193,7 @@ class ModelConfig(Settings):
         "checkpoint of transformers, a directory or a Hub id, which decides the "
         "network but for its dropout; null: from scratch",
     )
-    revision: str | None = key(
-        None, "branch, tag or commit of path or features on the Hub; null: the main branch"
-    )
+    revision: str | None = key(None, "branch, tag or commit of path or features on the Hub")
     features: str | None = key(
         None,
         "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
@@ -208,7 +201,7 @@ class ModelConfig(Settings):
     )
     features_layer: Count = key(3, "the layer of features that is read")
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
-        None, "with path: freeze the embeddings and the first N layers; null: train all"
+        None, "with path: freeze the embeddings and the first N layers"
     )
 
     def _conflicts(self) -> Conflicts:
@@ -267,13 +260,9 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
-    label_smoothing: Fraction = key(
-        0.0, "share of the target spread over all classes (multi_label: yes and no)"
-    )
+    label_smoothing: Fraction = key(0.0, "share of the target spread over all classes")
     class_weights: Literal["none", "balanced"] = key(
-        "none",
-        "balanced: classes are weighted by inverse frequency (multi_label: presence "
-        "and absence of a class weigh the same)",
+        "none", "balanced: classes are weighted by inverse frequency"
     )
 
 
@@ -289,8 +278,7 @@ class TrainerConfig(Settings):
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
     accumulate: Count = key(1, "batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = key(
-        None,
-        "decay of the moving average of weights, which is validated and saved; null: none",
+        None, "decay of a moving average of the weights, such as 0.99"
     )
     patience: Count | None = key(None, "stop after N validations without a lower loss")
     logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = key(
@@ -341,7 +329,7 @@ class TrainConfig(Settings):
     seed: Seed = key(0, "seed of weights, dropout and the order of batches")
     baseline: bool = key(True, "score TF-IDF + logistic regression too")
     control: Literal["uniform"] | None = key(
-        None, "uniform: train the same network with averages in place of attention too"
+        None, "uniform: also train with averages in place of attention"
     )
     sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
     data: DataConfig = Field(default_factory=DataConfig, description="texts")
