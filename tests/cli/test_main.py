@@ -132,6 +132,8 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("train -m data=licenses,licences", "data: expected one of .*; did you mean licenses"),
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean files"),
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
+        ("inspect run=. text=x classes=[a]", "classes: expected null with run=..., got .'a'.; a run knows"),
+        ("inspect model=a", "text: expected a text, got null; or give labelled texts to rank the heads"),
         ("inspect text=words", "run: expected a run folder, or a classifier .*, got null; not both"),
         ("tune space=nothing.yaml", "space=nothing.yaml: expected lines such as "),
         ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
