@@ -61,7 +61,8 @@ REPORT = "report.html"
 DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
-FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", "trainer.accumulate")
+STEPS = ("trainer.accumulate", "trainer.epoch_steps")
+FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     "data.path",  # the digests of the texts tell whether they are the same
     "data.validation_path",
