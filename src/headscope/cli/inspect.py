@@ -10,7 +10,6 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
-from headscope.data.batching import TextBatches
 from headscope.data.columns import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, DataError, LivePageError, listed, warn
@@ -31,7 +30,7 @@ from headscope.heads.step import (
     run_probe,
     text_numbers,
 )
-from headscope.heads.study import Study, draw_samples, special_tokens, study
+from headscope.heads.study import Study, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
 from headscope.record.schema import (
     FOLDER,
@@ -51,7 +50,7 @@ from headscope.settings.commands import InspectConfig
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 from headscope.training.console import plain_table
-from headscope.training.heads import choose_probes
+from headscope.training.heads import choose_probes, samples
 
 # Of a run's record: which heads matter.
 KNOWN = {
@@ -176,12 +175,10 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run = load_run(str(config.run))
     run.model.to(best_device(config.accelerator))
     data = data_of(run)
-    batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     count = min(config.texts, len(data.labels("validation")))
     if count < 2:
         raise DataError(f"texts: expected 2 validation texts or more, got {count}")
-    tokens = run.config.data.tokens_per_batch
-    chooses, others = draw_samples(batches, count // 2, tokens, run.config.seed, 2)
+    chooses, others = samples(run.config, data, count // 2, 2)
     with Bar(console, f"measuring every head on {2 * (count // 2)} texts") as bar:
         special = special_tokens(run.tokenizer)
         found = study(run.model, chooses, others, special, run.objective, bar.update)

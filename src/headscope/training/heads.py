@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import nn
 
-from headscope.data.batching import Batch, TextBatches
+from headscope.data.batching import Batch
 from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
@@ -114,7 +114,7 @@ def study_heads(
     if count < 2 or not num_heads:
         record_best(logger.recorder, step, *best)
         return
-    chooses, others = _samples(report.config, data, count // 2, 2)
+    chooses, others = samples(report.config, data, count // 2, 2)
     bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
     result = study(model, chooses, others, logger.subjects.special, objective, bar.update)
     record_best(logger.recorder, step, *best, study=result)
@@ -128,7 +128,7 @@ def study_heads(
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
-    texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+    texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
     means = mean_contributions(module.model, texts, module.objective, report.temperature)
     report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
 
@@ -141,9 +141,9 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def _samples(
+def samples(
     config: TrainConfig, data: TextDataModule, size: int, count: int = 1
 ) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
-    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    texts = data.batches("validation")
     return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)

@@ -1,6 +1,5 @@
 """The results of a run: metrics.json, and the closing entries of TensorBoard."""
 
-import csv
 import platform
 import re
 import sys
@@ -19,8 +18,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.data.columns import texts_among
 from headscope.ground.errors import shown
-from headscope.ground.files import replacing
-from headscope.ground.tables import csv_cell
+from headscope.ground.tables import write_rows
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import Point
@@ -155,17 +153,13 @@ def write_errors(report: Report, test: Dataset) -> None:
     predicted = report.objective.names(report.objective.predicted(probabilities), report.labels)
     columns = texts_among(test.column_names)
     names = [*columns, "label", "prediction", *(f"probability_{name}" for name in report.labels)]
-    with (
-        replacing(report.folder / ERRORS) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(map(csv_cell, names))
-        for row in wrong[losses[wrong].argsort(descending=True, stable=True)].tolist():
-            texts = [test[row][column] for column in columns]
-            classes = [label_text(given[row]), label_text(predicted[row])]
-            shares = probabilities[row].numpy().round(6).tolist()
-            writer.writerow(map(csv_cell, [*texts, *classes, *shares]))
+    rows = []
+    for row in wrong[losses[wrong].argsort(descending=True, stable=True)].tolist():
+        texts = [test[row][column] for column in columns]
+        classes = [label_text(given[row]), label_text(predicted[row])]
+        shares = probabilities[row].numpy().round(6).tolist()
+        rows.append(dict(zip(names, [*texts, *classes, *shares], strict=True)))
+    write_rows(str(report.folder / ERRORS), rows, names)
 
 
 def peak_memory() -> float | None:
