@@ -144,7 +144,7 @@ def is_text(entry: Mapping[str, Any]) -> bool:
 
 def takes(entry: Mapping[str, Any]) -> str:
     """Return the type of a key's values and their bounds, or the choices, by its JSON schema."""
-    kinds = []
+    kinds: list[str] = []
     for option in entry.get("anyOf", [entry]):
         choices = option.get("enum") or option.get("examples")
         choices = choices or [option.get("const", option.get("type", "group"))]

@@ -57,7 +57,9 @@ class WritesFile(Settings):
     """A command that writes the file `output`."""
 
     endings: ClassVar[tuple[str, ...]] = (".html",)
-    overwrite: bool = key(False, "replace the output if it exists", kw_only=True)
+    overwrite: bool = Field(
+        default=False, kw_only=True, description="replace the output if it exists"
+    )
 
     def _conflicts(self) -> Conflicts:
         output = getattr(self, "output", None)
