@@ -11,7 +11,7 @@ from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
-from headscope.model.objective import Answer
+from headscope.model.objective import Answer, Objective
 from headscope.runs.folder import Digests, Setup
 from headscope.runs.run import Run, TextOrPair
 from headscope.settings.checks import check, message
@@ -50,13 +50,14 @@ def typed_texts(run: Run, text: str | None, text_pair: str | None) -> tuple[str,
     return tuple(part for part in (text, text_pair) if part is not None)
 
 
-def texts_and_labels(run: Run, split: Dataset) -> tuple[list[TextOrPair], list[Answer]]:
+def texts_and_labels(
+    split: Dataset, objective: Objective, classes: list[str]
+) -> tuple[list[TextOrPair], list[Answer]]:
     """Return the texts of a split, and their labels by name."""
-    truth = run.objective.has(torch.from_numpy(numbers(split, "label")), len(run.labels))
-    labels = run.objective.names(truth, run.labels)
+    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
     columns = texts_among(split.column_names)
     texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
-    return [*texts], labels
+    return [*texts], objective.names(truth, classes)
 
 
 def data_of(run: Run) -> TextDataModule:

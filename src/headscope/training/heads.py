@@ -4,12 +4,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-import torch
 from lightning.pytorch import Trainer
 from torch import nn
 
 from headscope.data.batching import Batch
-from headscope.data.columns import texts_among
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
 from headscope.ground.terminal import Bar
@@ -77,12 +75,10 @@ def choose_probes(
     # The longest that fit come first; where none fits, the shortest, which are then cut.
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
-    columns = texts_among(split.column_names)
-    classes = objective.has(torch.from_numpy(labels[rows]), len(data.corpus.labels))
-    names = objective.names(classes, data.corpus.labels)
+    found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
-        probe(tuple(split[row][column] for column in columns), label_text(name), config.max_tokens)
-        for row, name in zip(rows, names, strict=True)
+        probe((text,) if isinstance(text, str) else text, label_text(name), config.max_tokens)
+        for text, name in zip(*found, strict=True)
     ]
 
 
@@ -135,7 +131,7 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     """Write words.csv and report.html over the test texts; add each class's first words."""
-    texts = texts_and_labels(run, data.corpus.splits["test"])
+    texts = texts_and_labels(data.corpus.splits["test"], run.objective, run.labels)
     found = run.report(*texts, WORD_SECONDS)
     report.facts_of_training[WORDS] = found.summary()
     write_report(run, found, "test", run.folder / REPORT)

@@ -1,5 +1,7 @@
 """Resuming: what the last checkpoint of a run holds, and which settings may change since."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,26 +78,20 @@ def check_resumed(config: TrainConfig, last: Resumed) -> None:
         raise ConfigError("\n".join(changes))
 
 
-class RunLock:
-    """Keep other processes from a run's folder until it is released, or this process ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".lock"
-        self.lock = FileLock(self.path, blocking=False)
-
-    def take(self) -> None:
-        """Take it, and clear what a killed process has left; RunError if another one has it."""
-        folder = self.path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.lock.acquire()
-        except Timeout:
-            raise RunError(f"{folder}: another process trains this run; wait for its end") from None
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from a run's folder, and clear what a killed one has left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder}: another process trains this run; wait for its end") from None
+    try:
         for partial in folder.glob(f"checkpoints/{PARTIAL}*"):
             partial.unlink()
-
-    def release(self) -> None:
-        """Let go of it, if it was taken."""
-        if self.lock.is_locked:
-            self.path.unlink(missing_ok=True)
-            self.lock.release()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
