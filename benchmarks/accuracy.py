@@ -33,10 +33,10 @@ import torch
 from datasets import Dataset, disable_progress_bars
 from sklearn.neural_network import MLPClassifier
 
-from headscope.cli.evaluate import data_of
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
 from headscope.runs.run import load_run
+from headscope.runs.texts import data_of
 from headscope.training.baseline import fitted, is_without_spaces
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table

@@ -37,7 +37,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.cli.evaluate import data_of
 from headscope.data.batching import Batch, TextBatches
 from headscope.heads.capture import HEADED, capture, eval_mode, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds
@@ -46,6 +45,7 @@ from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import PretrainedClassifier
 from headscope.runs.run import load_run
+from headscope.runs.texts import data_of
 from side_by_side import table
 
 STEPS = 20
