@@ -47,6 +47,7 @@ TEMPLATE = """<!DOCTYPE html>
 IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
 TABLE = re.compile(r'^import (\w+) from "\./([\w.]+)" with .*$', re.MULTILINE)  # of JSON
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+RENAMED = re.compile(r"export\{([^}]*)\};\s*$")  # of the minified library
 
 
 def page(
@@ -151,6 +152,7 @@ def bundled(entry: str) -> str:
                 add(imported)
         source = TABLE.sub(lambda found: f"const {found[1]} = {_table(found[2])};", source)
         exported = ", ".join(EXPORT.findall(source))
+        source = RENAMED.sub(_returned, source)
         source = IMPORT.sub(r"const \1 = modules.\2;", source)
         source = re.sub("^export ", "", source, flags=re.MULTILINE)
         stem = Path(name).stem
@@ -158,6 +160,12 @@ def bundled(entry: str) -> str:
 
     add(entry)
     return "const modules = {};\n" + "".join(modules.values())
+
+
+def _returned(found: re.Match[str]) -> str:
+    """Return `export{a as b};` as a function's result."""
+    names = re.sub(r"(\w+) as (\w+)", r"\2: \1", found[1])
+    return f"return {{ {names} }};\n"
 
 
 def _table(name: str) -> str:

@@ -1,10 +1,11 @@
 /* The words of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
    Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone). */
 
+import { signOf } from "./parts.js";
+
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
 const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
-const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡" };
 
 /* The inside of a regular expression's character class: ranges are first, last, first, last ... */
 function inside(ranges) {
@@ -14,13 +15,8 @@ function inside(ranges) {
 
 /* A text with signs for whitespace and control characters. */
 function visible(text, hidden) {
-  return Array.from(text, (character) => {
-    if (SIGNS[character]) return SIGNS[character];
-    const code = character.codePointAt(0);
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    if (!hidden.test(character)) return character;
-    return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
-  }).join("");
+  const isShown = (character) => character > " " && character !== "\x7f" && !hidden.test(character);
+  return Array.from(text, (each) => (isShown(each) ? each : signOf(each))).join("");
 }
 
 /* Every character's lower case by itself: unlike toLowerCase of a word, ΟΔΟΣ becomes οδοσ. */

@@ -2,7 +2,6 @@
    what passes through its heads, what goes past them and the biases above.
    See docs/contributions.md. */
 
-import { otherMaps } from "./compare.js";
 import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
@@ -22,7 +21,7 @@ export function knownClasses(maps) {
 }
 
 /* The two classes that are chosen, where their sums are known; else the text's own. */
-export function pairOf({ maps, pair }) {
+function pairOf({ maps, pair }) {
   const own = ownPair(maps);
   if (own === null || pair === null) return own;
   const known = knownClasses(maps);
@@ -81,9 +80,9 @@ class Contributions {
 
   /* The heads of a layer as [head, sum], the largest first. */
   headsOf(layer) {
-    return Array.from({ length: this.widest }, (_, head) => head)
-      .filter((head) => this.has(layer, head))
-      .map((head) => [head, this.headSum(layer, head)])
+    return this.places
+      .filter(([own]) => own === layer)
+      .map(([, head]) => [head, this.headSum(layer, head)])
       .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   }
 
@@ -102,6 +101,14 @@ class Contributions {
   get missed() {
     const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
     return Math.abs(missed) > MOST_MISSED ? missed : 0;
+  }
+
+  /* All heads, layer after layer, as [layer, head]. */
+  get places() {
+    return Array.from({ length: this.layers }, (_, layer) => layer).flatMap((layer) => {
+      const heads = Array.from({ length: this.widest }, (_, head) => head);
+      return heads.filter((head) => this.has(layer, head)).map((head) => [layer, head]);
+    });
   }
 
   /* What the words of a text add: {units, sums, groups, scale}. A group is of equal words, as
@@ -160,5 +167,5 @@ export function contributionsOf(store) {
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  return ofMaps(otherMaps(store), pairOf(store));
+  return ofMaps(store.other?.maps, pairOf(store));
 }

@@ -1,11 +1,14 @@
 /* Fetches what the choices ask for; an error goes to the place where the thing would be. */
 
-import { headsOf, rankHeads } from "./ablation.js";
-import { Latest, askJson, askMaps, askNumbers, outcome } from "./api.js";
+import { rankHeads } from "./answer.js";
+import { Latest, askJson, askMaps, askNumbers, outcome, page } from "./api.js";
 import { contributionsOf, ownPair } from "./contributions.js";
 import { nearest } from "./store.js";
+import { t } from "./strings.js";
 
-const NOTHING = { index: null, maps: null, numbers: null, bestNumbers: null, shown: null };
+const NOTHING = {
+  index: null, maps: null, numbers: null, bestNumbers: null, shown: null, learned: null,
+};
 
 export class Loader {
   constructor(store) {
@@ -13,7 +16,7 @@ export class Loader {
     this.mapRequests = new Latest();
     this.numberRequests = new Latest();
     this.otherRequests = new Latest();
-    store.subscribe(["run"], () => store.page || this.loadIndex());
+    store.subscribe(["run"], () => page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
       // Of other tokens.
       store.set({ maps: null, shown: null, other: null, word: null, lit: null });
@@ -24,7 +27,7 @@ export class Loader {
       this.loadNumbers();
     });
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
-    store.subscribe(["run", "index"], () => this.loadBestNumbers());
+    store.subscribe(["run", "index"], () => this.loadBest());
     store.subscribe(["bestNumbers", "numbers", "maps"], () => hold(store));
   }
 
@@ -70,7 +73,6 @@ export class Loader {
       head: head ?? 0,
       query: query ?? 0,
       key: null,
-      lock: null,
       wanted: text,
       follow: step === null,
       stepChosen: step !== null,
@@ -113,7 +115,7 @@ export class Loader {
     else if (store.follow) changes.step = last;
     changes.follow = (changes.step ?? store.step) === last;
     if (Math.max(store.query, store.key ?? 0) >= index.texts[text].tokens.length) {
-      Object.assign(changes, { query: 0, key: null, lock: null });
+      Object.assign(changes, { query: 0, key: null });
     }
     const waits = "No step is recorded yet: the first appears by itself.";
     store.setError("index", index.steps.length === 0 ? waits : null);
@@ -148,15 +150,21 @@ export class Loader {
     this.numberRequests.ask(run, (signal) => askNumbers(run, step, text, signal), show);
   }
 
-  /* The numbers of the best step, where heads were ablated, unless it is shown. */
-  async loadBestNumbers() {
+  /* What is known of the best step alone: the numbers, where heads were ablated, unless it is
+     shown; and the words that the run learned. What fails here is left out. */
+  async loadBest() {
     const { store } = this;
     const { run, index, text } = store;
     const best = bestStep(index);
-    if (!best || store.page || best.step === store.steps[store.place]?.step) return;
-    const [numbers] = await outcome(askNumbers(run, best, text)); // the step itself says what fails
-    const isCurrent = run === store.run && index === store.index;
-    if (numbers && isCurrent) store.set({ bestNumbers: { ...numbers, step: best.step } });
+    if (!best || page) return;
+    const isCurrent = () => run === store.run && index === store.index;
+    if (store.listed?.trained) {
+      const [learned] = await outcome(askJson("words", { run }));
+      if (isCurrent()) store.set({ learned });
+    }
+    if (best.step === store.steps[store.place]?.step) return;
+    const [numbers] = await outcome(askNumbers(run, best, text));
+    if (numbers && isCurrent()) store.set({ bestNumbers: { ...numbers, step: best.step } });
   }
 
   /* The maps that are compared with: of the same text, found by its tokens. */
@@ -176,7 +184,7 @@ export class Loader {
     const show = (other, failure) => {
       if (store.compare === null || tokens !== store.tokens) return;
       const probabilities = other?.text && other.maps.values("probabilities");
-      store.set({ other, reference: probabilities ? { name: other.run, probabilities } : null });
+      store.set({ other, reference: probabilities ? { name: other.name, probabilities } : null });
       store.setError("other", failure);
     };
     const group = [compare.run, compare.text, run, store.text].join("\0");
@@ -185,27 +193,29 @@ export class Loader {
 
   /* Another text of the shown run, at the shown step. */
   async askText({ text: place }, signal) {
-    const { index, run, steps, place: at, page } = this.store;
+    const { index, run, steps, place: at } = this.store;
     const text = index.texts[place];
     if (!text) throw new Error(`this run has recorded no text ${place + 1}`);
     const maps = await askMaps(run, steps[at], place, signal);
-    const name = page ? `text ${place + 1}` : text.name;
-    return { run: name, index, step: steps[at].step, text, maps };
+    const name = page ? t`text ${place + 1}` : text.name;
+    return { name, index, step: steps[at].step, text, maps };
   }
 
   async askOther({ run, step: wish }, tokens, signal) {
     const { store } = this;
     const shownStep = store.steps[store.place]?.step ?? null;
     const index = run === store.run ? store.index : await askJson("index", { run }, signal);
-    const isSame = (text) => JSON.stringify(text.tokens) === JSON.stringify(tokens);
-    const text = index.texts.findIndex(isSame);
+    const isSame = (own, other) => JSON.stringify(own) === JSON.stringify(other);
+    if (!isSame(index.classes, store.index.classes)) throw new Error(`${run} has other classes`);
+    const text = index.texts.findIndex((each) => isSame(each.tokens, tokens));
     if (text < 0) throw new Error(`${run} has recorded no text of the same tokens`);
     const last = index.steps.at(-1);
     const named = { best: bestStep(index) ?? last, first: index.steps[0], last };
     const near = nearest(index.steps, wish === "nearest" ? shownStep : wish);
     const step = Object.hasOwn(named, wish) ? named[wish] : index.steps[near];
     if (!step) throw new Error(`${run} has recorded no step yet`);
-    return { run, index, step: step.step, maps: await askMaps(run, step, text, signal) };
+    const maps = await askMaps(run, step, text, signal);
+    return { name: t`${run}, step ${step.step}`, index, step: step.step, text: null, maps };
   }
 }
 
@@ -216,7 +226,7 @@ export function hold(store) {
   const { maps, pair, headChosen } = store;
   if (maps === null) return;
   const contributions = contributionsOf(store);
-  const first = contributions === null ? rankHeads(headsOf(store))?.[0] : null;
+  const first = contributions === null ? rankHeads(store)?.[0] : null;
   if (first && !headChosen) store.set({ layer: first.layer, head: first.head });
   if (pair !== null || contributions === null) return;
   const changes = { pair: ownPair(maps) };

@@ -45,7 +45,7 @@ export class Maps {
       const [, layer] = name.match(/^layer_(\d{1,3})\/weights$/) ?? [];
       if (layer) this.layers[layer] = array;
     }
-    this.tokens = this.layers[0].shape[1];
+    this.tokens = this.layers[0].shape[2];
   }
 
   values(name) {
@@ -76,35 +76,19 @@ export class Maps {
     return head >= 0 && head < this.headsOf(layer);
   }
 
-  /* A table [layers, heads, ...] at one head, or null. */
-  ofHead(name, layer, head) {
-    const table = this.arrays.get(name);
+  /* Each class's probability with a head ablated; or null. */
+  ablated(layer, head) {
+    const table = this.arrays.get("without/heads");
     return table && this.has(layer, head) ? part(table, layer, head) : null;
   }
 
-  /* Each class's probability as it is, with a head ablated, and with its layer; or null. */
-  ablated(layer, head) {
-    const whole = this.values("probabilities");
-    const ofHead = this.ofHead("without/heads", layer, head);
-    const layers = this.arrays.get("without/layers");
-    if (!whole || !ofHead || !layers) return null;
-    return { whole, head: ofHead, layer: part(layers, layer) };
-  }
-
-  /* The weights of a head, row after row. */
+  /* The weights of a head, a row after the other; of a last layer perhaps of one query alone. */
   cells(layer, head) {
     return part(this.layers[layer], head);
   }
 
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
-    return part(this.layers[layer], head, query);
-  }
-
-  /* The weights that a key is given by each query. */
-  column(layer, head, key) {
-    const cells = this.cells(layer, head);
-    const { tokens: length } = this;
-    return Float32Array.from({ length }, (_, query) => cells[query * length + key]);
+    return part(this.layers[layer], head, this.layers[layer].shape[1] === 1 ? 0 : query);
   }
 }

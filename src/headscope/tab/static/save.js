@@ -1,7 +1,8 @@
 /* What is shown as a file: a picture, a table, or all numbers. */
 
 import { contributionsOf } from "./contributions.js";
-import { download, element } from "./dom.js";
+import { download } from "./parts.js";
+import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
@@ -9,37 +10,34 @@ const PICTURED = ["text", "prediction", "adds-up", "heads-words"];
 const GAP = 10; // pixels beneath
 
 /* A menu of the kinds of files; `askPage`, where there is one, gives the page of a text. */
-export function saveMenu(store, askPage = null) {
+export function SaveMenu({ store, askPage }) {
+  const [failure, fail] = useState("");
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
-  const status = element("span", { class: "saved", role: "alert" });
-  const save = async () => {
-    const kind = menu.value;
-    menu.value = "";
+  const save = async (event) => {
+    const kind = event.target.value;
+    event.target.value = "";
     try {
       const content = await kinds[kind](store);
       const { run, shownText, shown } = store;
       download(content, [run, shownText.name, `step ${shown}`], kind.toLowerCase());
-      status.textContent = "";
+      fail("");
     } catch (error) {
-      status.textContent = error.message;
+      fail(error.message);
     }
   };
-  const options = ["", ...Object.keys(kinds)].map((value) => {
-    return element("option", { value }, value || t`Save as …`);
-  });
-  const label = t`Save what is shown`;
-  const attributes = { class: "save", "aria-label": label, onchange: save };
-  const menu = element("select", attributes, ...options);
-  return [menu, status];
+  const options = Object.keys(kinds).map((kind) => html`<option value=${kind}>${kind}</option>`);
+  return html`<select class="save" aria-label=${t`Save what is shown`} onchange=${save}>
+      <option value="">${t`Save as …`}</option>${options}
+    </select><span role="alert">${failure}</span>`;
 }
 
 /* The first screen painted on a canvas, its boxes and words: no browser lets a page with our policy
    load a picture of itself. */
 function picture() {
   const main = document.querySelector("main").getBoundingClientRect();
-  const panels = PICTURED.map((name) => document.querySelector(`main > .${name}`));
+  const panels = PICTURED.flatMap((name) => [...document.querySelectorAll(`main > .${name}`)]);
   const high = Math.max(...panels.map((node) => node.getBoundingClientRect().bottom)) - main.top;
-  const canvas = element("canvas");
+  const canvas = document.createElement("canvas");
   Object.assign(canvas, { width: SHARP * main.width, height: SHARP * (high + GAP) });
   const context = canvas.getContext("2d");
   context.scale(SHARP, SHARP);
@@ -92,10 +90,9 @@ function write(context, words, { left, top, height }, indent) {
 function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
-  const heads = headsOf(found);
-  const names = heads.map(([layer, head]) => `layer ${layer} head ${head}`);
+  const names = found.places.map(([layer, head]) => `layer ${layer} head ${head}`);
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
-    return [token, found.words[at], ...heads.map((place) => found.ofHead(...place)[at])];
+    return [token, found.words[at], ...found.places.map((place) => found.ofHead(...place)[at])];
   });
   // What a spreadsheet would run as a formula is quoted.
   const cell = (value) => {
@@ -104,11 +101,6 @@ function table(store) {
   };
   const lines = [["token", "contribution", ...names], ...rows].map((row) => row.map(cell).join());
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
-}
-
-function headsOf(found) {
-  const layers = Array.from({ length: found.layers }, (_, layer) => layer);
-  return layers.flatMap((layer) => found.headsOf(layer).map(([head]) => [layer, head]).sort());
 }
 
 /* All that is known of the text. */
@@ -120,7 +112,7 @@ function numbers(store) {
   const content = { text, label, predicted, probabilities: Object.fromEntries(ranked), tokens };
   if (found !== null) {
     const own = [found.asked, found.against].map((place) => index.classes[place] ?? null);
-    const heads = headsOf(found).map(([layer, head]) => {
+    const heads = found.places.map(([layer, head]) => {
       return { layer, head, positions: Array.from(found.ofHead(layer, head)) };
     });
     const sums = { log_odds: found.total, words: Array.from(found.words), heads };

@@ -16,6 +16,12 @@ export function languageOf(text) {
   return LANGUAGES.find(([script]) => script.test(text))?.[1] ?? "";
 }
 
+/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
+export function directionOf(text) {
+  const letter = text.match(/\p{L}/u)?.[0] ?? "";
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr";
+}
+
 function segmentsOf(text) {
   const segmenter = new Intl.Segmenter(languageOf(text) || undefined, { granularity: "word" });
   return segmenter.segment(text);
@@ -41,17 +47,25 @@ function placesOf({ text, tokens, special }) {
 }
 
 const known = new WeakMap(); // text -> its units by kind
+const unread = new WeakMap(); // text -> what was not read of it
 
-/* How many words of a text were not read: [not read, all]; null where all were, or where it cannot
-   be told from the tokens. */
+/* What of a text was not read: {words, all, rest}, the number of its words, that of all words, and
+   the text that is left; null where all was read, or where it cannot be told from the tokens. */
 export function unreadOf(shownText) {
+  if (!unread.has(shownText)) unread.set(shownText, findUnread(shownText));
+  return unread.get(shownText);
+}
+
+function findUnread(shownText) {
+  const { text } = shownText;
   const places = placesOf(shownText);
   const resting = new Set(shownText.special ?? []);
   const last = places.findLastIndex((_, token) => !resting.has(token));
   if (last < 0 || places[last] === null) return null;
-  const words = [...segmentsOf(shownText.text)].filter(({ isWordLike }) => isWordLike);
-  const unread = words.filter(({ index }) => index >= places[last][1]).length;
-  return unread > 0 ? [unread, words.length] : null;
+  const end = places[last][1];
+  const words = [...segmentsOf(text)].filter(({ isWordLike }) => isWordLike);
+  const count = words.filter(({ index }) => index >= end).length;
+  return count > 0 ? { words: count, all: words.length, rest: text.slice(end) } : null;
 }
 
 /* The units that a text is shown in: its words or its tokens. Words are those of Unicode and of the

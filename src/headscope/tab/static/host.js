@@ -1,0 +1,150 @@
+/* The window around the tab: its theme, whether it shows, and the address, which is a link to what
+   is shown. A page is its own host. */
+
+import { page } from "./api.js";
+
+const TAB = "p.heads."; // TensorBoard's address keeps p.heads.* for this plugin
+const PREFIX = page ? "" : TAB;
+const LONGEST = 8000; // characters of a link, which every browser and most messages carry
+const PAUSE = 300; // milliseconds: a browser refuses more than 100 addresses in ten seconds
+
+/* The window whose address a reader sees and copies. */
+function outer() {
+  try {
+    return page === null && window.parent.location.href ? window.parent : window;
+  } catch {
+    return window; // TensorBoard's page is of another origin
+  }
+}
+
+/* Dark or light as TensorBoard is; elsewhere as the system is. */
+export function followTheme() {
+  const scheme = window.matchMedia("(prefers-color-scheme: dark)");
+  const host = outer() === window ? null : outer().document.body;
+  const apply = () => {
+    const isDark = host === null ? scheme.matches : host.classList.contains("dark-mode");
+    document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  };
+  if (host !== null) {
+    const watcher = new MutationObserver(apply);
+    watcher.observe(host, { attributes: true, attributeFilter: ["class"] });
+  }
+  scheme.addEventListener("change", apply);
+  apply();
+}
+
+/* Not while another tab is in front: a hidden frame takes no room. */
+export function isVisible() {
+  if (document.visibilityState !== "visible") return false;
+  try {
+    return window.frameElement === null || window.frameElement.getClientRects().length > 0;
+  } catch {
+    return true;
+  }
+}
+
+function hashParts() {
+  return outer().location.hash.slice(1).split("&").filter(Boolean);
+}
+
+/* What the address asks for: one value by name, or all of a name. */
+function linkValues() {
+  const values = new URLSearchParams(hashParts().join("&").slice(0, 2 * LONGEST));
+  return {
+    read: (name) => values.get(PREFIX + name),
+    all: (name) => (values.has(PREFIX + name) ? values.getAll(PREFIX + name) : null),
+    whole: (name) => {
+      const value = values.get(PREFIX + name) ?? "";
+      return /^\d{1,15}$/.test(value) ? Number(value) : null;
+    },
+  };
+}
+
+/* Two classes as a link has them, such as 1.0 or 3.-1. */
+function pairIn(words) {
+  const places = /^(\d{1,6})\.(-1|\d{1,6})$/.exec(words ?? "");
+  return places && places.slice(1).map(Number);
+}
+
+function ablatedIn(words) {
+  const found = (words ?? "").matchAll(/(\d{1,4})\.(\d{1,4})([zu])/g);
+  const kinds = { z: "zero", u: "uniform" };
+  return new Map([...found].map(([, layer, head, kind]) => [`${layer},${head}`, kinds[kind]]));
+}
+
+/* Whatever a page does not have is left to its reader to leave out. */
+export function readLink() {
+  const { read, all, whole } = linkValues();
+  const link = { unit: read("unit") === "token" ? "token" : "word", pair: pairIn(read("classes")) };
+  for (const name of ["layer", "head", "query"]) link[name] = whole(name);
+  if (page) {
+    const ablated = ablatedIn(read("heads"));
+    return { ...link, parts: all("text")?.slice(0, 2), kept: all("kept")?.slice(0, 2), ablated };
+  }
+  Object.assign(link, { run: read("run"), text: read("text"), step: whole("step"), compare: null });
+  if (read("compare") !== null) {
+    const isNamed = ["best", "first", "last"].includes(read("at"));
+    const step = whole("at") ?? (isNamed ? read("at") : "nearest");
+    link.compare = { run: read("compare"), step, text: whole("with") };
+  }
+  return link;
+}
+
+/* The address of what is shown; null where it would be too long. */
+export function linkOf(store) {
+  const { layer, head, query, unit, pair, compare } = store;
+  const values = [];
+  const add = (name, value) => values.push([PREFIX + name, value]);
+  if (page) {
+    store.typed.forEach((part) => add("text", part));
+    store.kept?.parts.forEach((part) => add("kept", part));
+    const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
+    if (ablated.length > 0) add("heads", ablated.join(" "));
+  } else {
+    const step = store.steps[store.place]?.step ?? "";
+    const text = store.shownText?.name ?? "";
+    for (const [name, value] of Object.entries({ run: store.run, text, step })) add(name, value);
+    if (compare) add("compare", compare.run);
+    if (compare) add("at", compare.step);
+    if (compare && compare.text !== null) add("with", compare.text);
+  }
+  add("layer", layer);
+  add("head", head);
+  if (query > 0) add("query", query);
+  if (unit !== "word") add("unit", unit);
+  const own = store.maps?.values("contributions/shown")?.join(".");
+  if (pair !== null && pair.join(".") !== own) add("classes", pair.join("."));
+  const mine = new URLSearchParams(values).toString().replaceAll("+", "%20");
+  const others = page ? [] : hashParts().filter((part) => !part.startsWith(PREFIX));
+  if (others.length === 0 && outer() !== window) others.push("heads");
+  const { href } = outer().location;
+  return mine.length > LONGEST ? null : `${href.split("#")[0]}#${[...others, mine].join("&")}`;
+}
+
+/* Keep the address true while this shows. Open what it says when a reader changes it or goes back:
+   a choice on a page is an entry in the history. */
+export function keepLink(store, open) {
+  if (location.protocol === "about:") return; // in a notebook's frame
+  let timer = null;
+  let written = outer().location.href;
+  const write = () => {
+    timer = null;
+    const link = isVisible() && store.index !== null ? linkOf(store) : null;
+    if (link === null || link === outer().location.href) return;
+    const { history } = outer();
+    history[page && store.isChoice ? "pushState" : "replaceState"](history.state, "", link);
+    written = link;
+    store.isChoice = false;
+  };
+  const linked = ["run", "text", "shown", "layer", "head", "query", "compare", "index", "pair"];
+  store.subscribe([...linked, "unit", "maps", "typed"], () => {
+    timer ??= setTimeout(write, PAUSE);
+  });
+  outer().addEventListener("hashchange", async () => {
+    const { href, hash } = outer().location;
+    if (!isVisible() || href === written || !hash.includes(PREFIX)) return;
+    written = href;
+    await open(readLink());
+    store.isChoice = false;
+  });
+}
