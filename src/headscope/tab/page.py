@@ -92,8 +92,6 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
     title = encodable(title)
     script = f"{bundled(f'{entry}.js')}modules.{entry}.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
-    if entry == "live":
-        style += (LIVE / "live.css").read_text("utf-8")
     return TEMPLATE.format(
         policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
         title=html.escape(title),

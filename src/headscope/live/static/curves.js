@@ -1,7 +1,7 @@
 /* The scores of the texts, how far probabilities can be believed, and how many texts are right
    where only the surer ones get a label. */
 
-import { Button, Panel, percent } from "./parts.js";
+import { Panel, button, percent } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
 import { t } from "./strings.js";
 
@@ -139,9 +139,8 @@ function Coverage({ texts, order }) {
     />
     <figcaption>
       <span role="status">${t`${share} of the texts get a label, ${accuracy} of those are right:`}
-      </span>${" "}<code>${command}</code>${" "}<${Button}
-        words=${t`Copy`} onclick=${() => navigator.clipboard?.writeText(command)}
-      />
+      </span>${" "}<code>${command}</code>${" "}
+      ${button(t`Copy`, () => navigator.clipboard?.writeText(command))}
     </figcaption>
   </figure>`;
 }

@@ -52,7 +52,7 @@ class Live {
     const show = (result) => this.show(result, since);
     const { ablated } = store;
     const key = JSON.stringify(parts);
-    store.setError("box", null);
+    store.setErrors({ box: null });
     try {
       const hasWhole = this.whole?.key === key;
       if (!hasWhole) {
@@ -63,7 +63,7 @@ class Live {
       } else if (ablated.size === 0) show(this.whole.result);
       if (ablated.size > 0 && (await this.compute(parts, ablated, show)) === null) return;
     } catch (error) {
-      store.setError("box", t`This text cannot be read: ${error.message}`);
+      store.setErrors({ box: t`This text cannot be read: ${error.message}` });
       return;
     }
     changeMind(store, this.result, (text) => this.logOdds(text));
@@ -81,7 +81,8 @@ class Live {
   }
 
   compute(parts, ablations, show) {
-    return this.work(this.classifier.steps(parts, { ablations, labels: this.store.pair ?? [] }), show);
+    const steps = this.classifier.steps(parts, { ablations, labels: this.store.pair ?? [] });
+    return this.work(steps, show);
   }
 
   /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
@@ -125,7 +126,7 @@ class Live {
     if (kept !== null) {
       const { text, maps, probabilities } = kept;
       const name = t`the other text`;
-      const other = { name, step: 0, index: page.index, text, maps };
+      const other = { name, index: page.index, text, maps };
       return { other, reference: { name, probabilities } };
     }
     if (this.store.ablated.size === 0 || this.whole === null) {
@@ -151,9 +152,9 @@ class Live {
     }
     const known = [...ablated].filter(([place]) => isHead(place.split(",").map(Number)));
     const isPair = pair?.every((place) => place < classes.length);
-    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed: parts ?? page.live.parts });
-    if (store.typed.length === 0) store.set({ typed: page.live.pair ? ["", ""] : [""] });
-    await this.read(store.typed);
+    const typed = store.typed.map((_, at) => (parts ?? page.live.parts)[at] ?? "");
+    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed });
+    await this.read(typed);
     const isChosen = layer !== null && head !== null && isHead([layer, head]);
     store.set({ unit, query: Math.min(query ?? 0, store.tokens.length - 1) });
     if (isChosen) store.chooseHead(layer, head);
@@ -177,7 +178,7 @@ export async function render() {
     window.scrollTo({ top: 0 });
   };
   mount(store, {
-    box: () => html`<${Box} store=${store} live=${live} pair=${pair} dtype=${dtype} />`,
+    box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
     mind: () => html`<${Mind}
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
@@ -189,7 +190,7 @@ export async function render() {
   try {
     live.classifier = await Classifier.open(page.network);
   } catch (error) {
-    store.setError("box", t`The network cannot run here: ${error.message}`);
+    store.setErrors({ box: t`The network cannot run here: ${error.message}` });
     store.set({ canSwitch: false });
     if (page.texts.length > 0) new Loader(store).openPage(page);
     return;

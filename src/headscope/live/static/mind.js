@@ -2,7 +2,7 @@
    removals that lead to another class are found greedily. */
 
 import { contributionsOf } from "./contributions.js";
-import { Button, Panel, classLabel, formatSigned, isolated } from "./parts.js";
+import { Panel, button, classLabel, formatSigned, isolated } from "./parts.js";
 import { html } from "./preact.js";
 import { parts, t } from "./strings.js";
 import { unitsOf } from "./words.js";
@@ -71,8 +71,8 @@ export function Mind({ store, open }) {
   return html`<${Panel} name="mind" title=${t`What would change its mind`}>
     <p class="flip">${flip && flipLine(store, flip, open)}</p>
     <p class="effects">${t`Change of its lead in log-odds `}${named}${progress}</p>
-    <p class="key">${t`Measured by removal: the network reads the text without the word. The bar above
-      is the exact sum for the text as it stands.`}</p>
+    <p class="key">${t`Measured by removal: the network reads the text without the word. The bar
+      above is the exact sum for the text as it stands.`}</p>
   </${Panel}>`;
 }
 
@@ -85,8 +85,7 @@ function flipLine(store, { removed, now, rest }, open) {
     return [at === 0 ? t`“` : before, isolated(word), t`”`];
   });
   const name = html`<strong>${classLabel(store, now)}</strong>`;
-  const apply = html`<${Button} words=${t`Remove them`} onclick=${() => open(rest)} />`;
-  return parts`Without ${names} it is ${name}. ${apply}`;
+  return parts`Without ${names} it is ${name}. ${button(t`Remove them`, () => open(rest))}`;
 }
 
 function largestOf(logits) {

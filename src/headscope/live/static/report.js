@@ -4,7 +4,7 @@
 import { page } from "./api.js";
 import { Scores } from "./curves.js";
 import { Learned, headOf, snippet } from "./learned.js";
-import { Button, Chooser, Panel, isolated, percent } from "./parts.js";
+import { Panel, button, chooser, isolated, percent } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { count, parts, t } from "./strings.js";
 
@@ -95,13 +95,9 @@ function List({ texts, open, query, search }) {
       type="search" placeholder=${label} aria-label=${label} value=${query}
       oninput=${(event) => search(event.target.value)}
     />`,
-    html`<${Chooser}
-      name="kind" label=${t`Which texts`} value=${kind} options=${kinds} onchoose=${chooseKind}
-    />`,
-    html`<${Chooser}
-      name="sort" label=${t`Order`} value=${sort} options=${sorts} onchoose=${chooseSort}
-    />`,
-    cell && html`<${Button} words=${t`All cells`} onclick=${() => chooseCell(null)} />`,
+    chooser("kind", t`Which texts`, kind, kinds, chooseKind),
+    chooser("sort", t`Order`, sort, sorts, chooseSort),
+    cell && button(t`All cells`, () => chooseCell(null)),
     html`<span role="status">${t`${count(found.length)} of ${count(texts.size)}`}</span>`,
   ];
   const move = (event) => {
@@ -130,7 +126,9 @@ function List({ texts, open, query, search }) {
     <div
       class="texts" role="region" aria-label=${t`Texts`} tabindex="0" ref=${list}
       onscroll=${() => scrollTo(list.current.scrollTop)} onkeydown=${move}
-    ><div class="space" role="list" style=${{ height: `${ROW * found.length}px` }}>${rows}</div></div>
+    >
+      <div class="space" role="list" style=${{ height: `${ROW * found.length}px` }}>${rows}</div>
+    </div>
   </${Panel}>`;
 }
 
@@ -162,11 +160,12 @@ function Confusion({ texts, cell, choose }) {
     const number = counts[label][answer];
     if (number === 0) return html`<td>·</td>`;
     const title = t`given ${answers[label]}, predicted ${answers[answer]}`;
-    const isHere = cell?.join() === `${label},${answer}`;
-    return html`<td class=${label === answer ? "right" : "wrong"}><${Button}
-      words=${count(number)} title=${title} name="confused" aria-label="${title}: ${number}"
-      aria-pressed=${String(isHere)} onclick=${() => choose([label, answer])}
-    /></td>`;
+    const pressed = String(cell?.join() === `${label},${answer}`);
+    const named = { name: "confused", title, "aria-label": `${title}: ${number}` };
+    const own = () => choose([label, answer]);
+    return html`<td class=${label === answer ? "right" : "wrong"}>
+      ${button(count(number), own, { ...named, "aria-pressed": pressed })}
+    </td>`;
   };
   const header = answers.map((name) => html`<th scope="col">${isolated(name)}</th>`);
   const rows = answers.map((name, label) => html`<tr>

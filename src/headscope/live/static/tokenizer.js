@@ -177,13 +177,9 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
-  /* The places of tokens that the vocabulary does not have. */
-  unknownIn(ids) {
-    return [...ids.keys()].filter((place) => ids[place] === this.special.unknown);
-  }
-
-  /* Of [text] or two texts {ids, tokens, pieces, segments, special}: pieces of the texts, null for
-     special tokens; segments says which text each token is of, null where there is one. */
+  /* Of [text] or two texts {ids, tokens, pieces, segments, special, unknown}: pieces of the texts,
+     null for special tokens; segments says which text each token is of; the places of tokens that
+     are special, and of those that the vocabulary does not have. */
   encode(parts) {
     const read = parts.map((part) => this.beginning(part));
     const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
@@ -200,6 +196,7 @@ export class Tokenizer {
       result.segments.push(...words.map(() => at), at);
       result.special.push(result.ids.length - 1);
     });
-    return result;
+    const places = [...result.ids.keys()];
+    return { ...result, unknown: places.filter((place) => result.ids[place] === unknown) };
   }
 }

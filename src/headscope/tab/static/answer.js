@@ -3,7 +3,7 @@
 
 import { page } from "./api.js";
 import { contributionsOf } from "./contributions.js";
-import { Button, legible } from "./parts.js";
+import { button, legible } from "./parts.js";
 import { html } from "./preact.js";
 import { t } from "./strings.js";
 
@@ -71,9 +71,8 @@ export function Answer({ store }) {
 function lineOf(store, study, isShown) {
   if (isShown) return signed(legible(study.extra.answer ?? "", 2000));
   if (study !== null) {
-    const go = () => store.chooseStep(study.step);
     const words = t`Heads were ablated at step ${study.step}, the best step. `;
-    return [words, html`<${Button} words=${t`Go to step ${study.step}`} onclick=${go} />`];
+    return [words, button(t`Go to step ${study.step}`, () => store.chooseStep(study.step))];
   }
   if (store.errors.numbers) return t`The numbers of this step cannot be read.`;
   if (!store.listed?.trained) return t`Heads were not ablated in this record.`;

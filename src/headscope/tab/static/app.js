@@ -6,7 +6,7 @@ import { Learned } from "./learned.js";
 import { Ledger } from "./ledger.js";
 import { Maps } from "./map.js";
 import { Matrix } from "./matrix.js";
-import { Button, Failure, Fold, Panel, legible } from "./parts.js";
+import { Failure, Fold, Panel, button, legible } from "./parts.js";
 import { html, render } from "./preact.js";
 import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
@@ -33,7 +33,7 @@ export function show(view) {
 }
 
 /* Draw the views, and again after each change. A page in which the network runs has its box above
-   the words, `tools` above all, and more views: {box, tools, keys, mind, report}, each a function. */
+   the words, `tools` above all, and more views: {box, tools, keys, mind, report}, functions. */
 export function mount(store, slots = {}) {
   const draw = show(() => html`<${App} store=${store} slots=${slots} />`);
   let isWaiting = false;
@@ -49,8 +49,8 @@ export function mount(store, slots = {}) {
 
 function App({ store, slots }) {
   const { index, errors, compare } = store;
-  const ask = page ? null : ({ run, shown, text }) => askPage(run, shown, text);
-  const tools = [slots.tools?.(), html`<${SaveMenu} store=${store} askPage=${ask} />`, otherLanguage()];
+  const menu = html`<${SaveMenu} store=${store} askPage=${page ? null : askPage} />`;
+  const tools = [slots.tools?.(), menu, otherLanguage()];
   const isThere = index !== null && !errors.index;
   return html`
     <${Toolbar} store=${store} tools=${tools} />
@@ -107,7 +107,7 @@ function notes({ index, maps, shownText }) {
 function otherLanguage() {
   if (location.protocol === "about:") return null;
   const [other, name] = language === "ja" ? ["en", "English"] : ["ja", "日本語"];
-  return html`<${Button} words=${name} lang=${other} onclick=${() => choose(other)} />`;
+  return button(name, () => choose(other), { lang: other });
 }
 
 function footer(store, others) {

@@ -47,74 +47,56 @@ function hashParts() {
   return outer().location.hash.slice(1).split("&").filter(Boolean);
 }
 
-/* What the address asks for: one value by name, or all of a name. */
-function linkValues() {
-  const values = new URLSearchParams(hashParts().join("&").slice(0, 2 * LONGEST));
-  return {
-    read: (name) => values.get(PREFIX + name),
-    all: (name) => (values.has(PREFIX + name) ? values.getAll(PREFIX + name) : null),
-    whole: (name) => {
-      const value = values.get(PREFIX + name) ?? "";
-      return /^\d{1,15}$/.test(value) ? Number(value) : null;
-    },
-  };
-}
-
 /* Two classes as a link has them, such as 1.0 or 3.-1. */
 function pairIn(words) {
   const places = /^(\d{1,6})\.(-1|\d{1,6})$/.exec(words ?? "");
   return places && places.slice(1).map(Number);
 }
 
+/* Heads as a link has them: 0.3z 1.2u. */
 function ablatedIn(words) {
   const found = (words ?? "").matchAll(/(\d{1,4})\.(\d{1,4})([zu])/g);
   const kinds = { z: "zero", u: "uniform" };
   return new Map([...found].map(([, layer, head, kind]) => [`${layer},${head}`, kinds[kind]]));
 }
 
-/* Whatever a page does not have is left to its reader to leave out. */
+/* What the address asks for. What is not there is for its reader to find out. */
 export function readLink() {
-  const { read, all, whole } = linkValues();
+  const values = new URLSearchParams(hashParts().join("&").slice(0, 2 * LONGEST));
+  const read = (name) => values.get(PREFIX + name);
+  const all = (name) => (values.has(PREFIX + name) ? values.getAll(PREFIX + name) : null);
+  const whole = (name) => (/^\d{1,15}$/.test(read(name) ?? "") ? Number(read(name)) : null);
   const link = { unit: read("unit") === "token" ? "token" : "word", pair: pairIn(read("classes")) };
   for (const name of ["layer", "head", "query"]) link[name] = whole(name);
-  if (page) {
-    const ablated = ablatedIn(read("heads"));
-    return { ...link, parts: all("text")?.slice(0, 2), kept: all("kept")?.slice(0, 2), ablated };
-  }
-  Object.assign(link, { run: read("run"), text: read("text"), step: whole("step"), compare: null });
-  if (read("compare") !== null) {
-    const isNamed = ["best", "first", "last"].includes(read("at"));
-    const step = whole("at") ?? (isNamed ? read("at") : "nearest");
-    link.compare = { run: read("compare"), step, text: whole("with") };
-  }
-  return link;
+  const shared = { parts: all("text"), kept: all("kept"), ablated: ablatedIn(read("heads")) };
+  if (page) return { ...link, ...shared };
+  const isNamed = ["best", "first", "last"].includes(read("at"));
+  const step = whole("at") ?? (isNamed ? read("at") : "nearest");
+  const compare = { run: read("compare"), step, text: whole("with") };
+  const isBeside = compare.run !== null;
+  const own = { run: read("run"), text: read("text"), step: whole("step") };
+  return { ...link, ...own, compare: isBeside ? compare : null };
 }
 
 /* The address of what is shown; null where it would be too long. */
 export function linkOf(store) {
   const { layer, head, query, unit, pair, compare } = store;
-  const values = [];
-  const add = (name, value) => values.push([PREFIX + name, value]);
-  if (page) {
-    store.typed.forEach((part) => add("text", part));
-    store.kept?.parts.forEach((part) => add("kept", part));
-    const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
-    if (ablated.length > 0) add("heads", ablated.join(" "));
-  } else {
-    const step = store.steps[store.place]?.step ?? "";
-    const text = store.shownText?.name ?? "";
-    for (const [name, value] of Object.entries({ run: store.run, text, step })) add(name, value);
-    if (compare) add("compare", compare.run);
-    if (compare) add("at", compare.step);
-    if (compare && compare.text !== null) add("with", compare.text);
-  }
-  add("layer", layer);
-  add("head", head);
-  if (query > 0) add("query", query);
-  if (unit !== "word") add("unit", unit);
   const own = store.maps?.values("contributions/shown")?.join(".");
-  if (pair !== null && pair.join(".") !== own) add("classes", pair.join("."));
-  const mine = new URLSearchParams(values).toString().replaceAll("+", "%20");
+  const values = { layer, head, query: query || null, unit: unit === "word" ? null : unit };
+  values.classes = pair === null || pair.join(".") === own ? null : pair.join(".");
+  if (page) {
+    const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
+    Object.assign(values, { text: store.typed, kept: store.kept?.parts });
+    values.heads = ablated.join(" ") || null;
+  } else {
+    Object.assign(values, { run: store.run, text: store.shownText?.name });
+    values.step = store.steps[store.place]?.step;
+    Object.assign(values, { compare: compare?.run, at: compare?.step, with: compare?.text });
+  }
+  const named = Object.entries(values).flatMap(([name, value]) => {
+    return [value ?? []].flat().map((each) => [PREFIX + name, each]);
+  });
+  const mine = new URLSearchParams(named).toString().replaceAll("+", "%20");
   const others = page ? [] : hashParts().filter((part) => !part.startsWith(PREFIX));
   if (others.length === 0 && outer() !== window) others.push("heads");
   const { href } = outer().location;

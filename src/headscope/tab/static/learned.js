@@ -1,9 +1,7 @@
 /* Words that the run learned, over many texts: those that add most to each class, and through each
    head. */
 
-import {
-  Button, Chooser, Panel, formatSigned, isolated, tint,
-} from "./parts.js";
+import { Panel, SumBar, button, chooser, formatSigned, isolated, unfolder } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { headName } from "./store.js";
 import { count, parts, t } from "./strings.js";
@@ -45,47 +43,36 @@ export function Learned({ words, layers, note, textOf, open, search }) {
   });
   const [own, against] = words[source][label];
   const most = [...own, ...against].reduce((top, [, sum]) => Math.max(top, Math.abs(sum)), 1);
-  const shown = (rows) => (isWhole ? rows : rows.slice(0, MOST));
+  const labels = classes.map((each) => [each, each]);
   const tools = [
-    html`<${Chooser}
-      name="word-class" label=${t`Class`} value=${label} onchoose=${chooseLabel}
-      options=${classes.map((each) => [each, each])}
-    />`,
-    html`<${Chooser}
-      name="word-source" label=${t`What passes through`} value=${source} onchoose=${chooseSource}
-      options=${sources}
-    />`,
-    html`<${Button}
-      words=${t`More words`} name="plain fold" aria-expanded=${String(isWhole)}
-      onclick=${() => setWhole(!isWhole)}
-    />`,
+    chooser("word-class", t`Class`, label, labels, chooseLabel),
+    chooser("word-source", t`What passes through`, source, sources, chooseSource),
+    unfolder(t`More words`, isWhole, setWhole),
   ];
+  const named = { name: "head-name", title: t`texts with this word` };
+  const opened = { name: "snippet", title: t`show what decides in this text` };
+  const rowOf = ([word, sum, texts, example]) => {
+    const text = snippet(textOf(example), word);
+    const name = isolated(word);
+    return html`<tr>
+      <th scope="row">${search ? button(name, () => search(word), named) : name}</th>
+      <td><b>${formatSigned(sum)}</b><${SumBar} value=${sum} scale=${most} /></td>
+      <td>${formatSigned(sum / texts)}</td><td>${count(texts)}</td>
+      <td>${open ? button(text, () => open(example), opened) : text}</td>
+    </tr>`;
+  };
+  const header = [t`word`, t`sum`, t`mean`, t`texts`, t`example`].map((name) => {
+    return html`<th scope="col">${name}</th>`;
+  });
   const table = (caption, rows) => html`<table>
     <caption>${caption}</caption>
-    <thead><tr>${[t`word`, t`sum`, t`mean`, t`texts`, t`example`].map((name) => {
-      return html`<th scope="col">${name}</th>`;
-    })}</tr></thead>
-    <tbody>${rows.map(([word, sum, texts, example]) => {
-      const text = snippet(textOf(example), word);
-      const find = html`<${Button}
-        words=${isolated(word)} title=${t`texts with this word`} name="head-name"
-        onclick=${() => search(word)}
-      />`;
-      return html`<tr>
-        <th scope="row">${search ? find : isolated(word)}</th>
-        <td><b>${formatSigned(sum)}</b><span ...${tint(sum, most, "sum-bar")} aria-hidden="true" /></td>
-        <td>${formatSigned(sum / texts)}</td><td>${count(texts)}</td>
-        <td>${open ? html`<${Button}
-          words=${text} title=${t`show what decides in this text`} name="snippet"
-          onclick=${() => open(example)}
-        />` : html`<span class="snippet">${text}</span>`}</td>
-      </tr>`;
-    })}</tbody>
+    <thead><tr>${header}</tr></thead>
+    <tbody>${rows.slice(0, isWhole ? Infinity : MOST).map(rowOf)}</tbody>
   </table>`;
   return html`<${Panel} name="report-words" title=${t`Words that the run learned`} tools=${tools}>
     <div class="word-lists">
-      ${table(parts`For ${isolated(label)}`, shown(own))}
-      ${table(parts`Against ${isolated(label)}`, shown(against))}
+      ${table(parts`For ${isolated(label)}`, own)}
+      ${table(parts`Against ${isolated(label)}`, against)}
     </div>
     <p class="key">${note}</p>
   </${Panel}>`;

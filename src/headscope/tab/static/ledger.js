@@ -2,7 +2,7 @@
    the right, those against it in a row back, and at its end the other words and the biases. */
 
 import { contributionsOf, sumOf } from "./contributions.js";
-import { Panel, classLabel, formatSigned, isolated, legible } from "./parts.js";
+import { Panel, classLabel, formatSigned, isolated, legible, pointing } from "./parts.js";
 import { html } from "./preact.js";
 import { roundedTo } from "./rounding.js";
 import { parts, t } from "./strings.js";
@@ -26,7 +26,8 @@ function termsOf(found, { units, groups }) {
   if (rest.length > 0) {
     const tokens = rest.flatMap(({ places }) => places.map((at) => units[at]));
     const name = tokens.length === 1 ? t`1 other word` : t`${tokens.length} other words`;
-    terms.push({ kind: "others", name, value: sumOf(rest.map(({ value }) => value)), units: tokens });
+    const value = sumOf(rest.map((group) => group.value));
+    terms.push({ kind: "others", name, value, units: tokens });
   }
   const { unseen, biases, missed } = found;
   if (unseen !== 0) terms.push({ kind: "others", name: t`words not shown`, value: unseen });
@@ -68,15 +69,13 @@ export function Ledger({ store }) {
       class=${names.join(" ")} title="${name} ${formatSigned(number)}"
       style=${{ "--from": `${from}%`, "--wide": `${wide}%` }}
       data-token=${kind === "word" ? units[0].start : null}
-    ><b>${word === undefined ? name : isolated(word)}</b><span>${formatSigned(number)}</span></div>`;
+    >
+      <b>${word === undefined ? name : isolated(word)}</b><span>${formatSigned(number)}</span>
+    </div>`;
   };
   const label = (value, ...content) => {
     const style = { "--at": `${place(value)}%` };
     return html`<span class=${place(value) > 50 ? "end" : ""} style=${style}>${content}</span>`;
-  };
-  const point = (event) => {
-    const token = event.target.closest("[data-token]")?.dataset.token;
-    if (token !== undefined) store.pointWord(Number(token));
   };
   const filled = rows.filter((row) => row.length > 0);
   const sum = html`<span class="sum">${sumLine(store, found, terms, total)}</span>`;
@@ -84,8 +83,7 @@ export function Ledger({ store }) {
   return html`<${Panel} name="adds-up" title=${t`What it adds up to`} about=${sum}>
     <div
       class="ledger" role="img" aria-label="${words} = ${formatSigned(total)}"
-      lang=${languageOf(store.shownText.text)}
-      onpointerover=${point} onpointerleave=${() => store.leave()}
+      lang=${languageOf(store.shownText.text)} ...${pointing(store)}
     >${filled.map((row) => html`<div class="ledger-row">${row.map(segmentOf)}</div>`)}</div>
     <div class="ledger-axis" aria-hidden="true">${label(0, "0")}${label(total, end)}</div>
   </${Panel}>`;

@@ -5,14 +5,13 @@ import { contributionsOf } from "./contributions.js";
 import { Fold, Panel, formatNumber, isolated, legible, useWidth } from "./parts.js";
 import { html, useLayoutEffect, useRef } from "./preact.js";
 import { headName } from "./store.js";
-import { parts, t } from "./strings.js";
+import { t } from "./strings.js";
 import { sideOf } from "./text.js";
 import viridis from "./viridis.json" with { type: "json" };
 
 const LABEL = 12; // pixels that a label takes
 const AXIS = 104; // and the labels beside a map
-const CELLS = [2, 48]; // pixels of a cell, at least and at most
-const HIGH = 0.8; // share of the window that a map is high, where it can be
+const CELLS = [2, 28]; // pixels of a cell, at least and at most
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /* The 256 colours of viridis, each as one opaque 32-bit pixel. */
@@ -58,12 +57,14 @@ export function Maps({ store }) {
     <${HeadMap} store=${store} name="head" title=${name} />
     ${compare && beside()}
   </div>`;
-  return html`<${Fold} title=${t`Where the chosen head looks`} isOpen=${isAlone}>${content}</${Fold}>`;
+  const looks = t`Where the chosen head looks`;
+  return html`<${Fold} title=${looks} isOpen=${isAlone}>${content}</${Fold}>`;
 }
 
 function HeadMap({ store, other, name, title }) {
   const map = other === null ? null : mapOf(store, other);
-  const looks = map?.isRead ? t`${title}: where ${legible(map.text.tokens[map.first])} looks` : title;
+  const reader = map?.isRead ? legible(map.text.tokens[map.first]) : null;
+  const looks = reader === null ? title : t`${title}: where ${reader} looks`;
   const scale = map && html`<span class="scale">
     0<${Legend} />${formatNumber(map.most)}
   </span>`;
@@ -87,8 +88,7 @@ function Cells({ store, map, title }) {
   const rows = cells.length / side;
   useLayoutEffect(() => paint(canvas.current, cells, side, most || 1), [cells.buffer, title, side]);
   const room = Math.floor((width - AXIS - 8) / side);
-  const high = Math.floor((HIGH * window.innerHeight) / rows);
-  const cell = Math.min(CELLS[1], Math.max(CELLS[0], Math.min(room, high)));
+  const cell = Math.min(CELLS[1], Math.max(CELLS[0], room));
   const tall = isRead ? 24 : cell;
   const within = (place, count) => Math.min(count - 1, Math.max(0, place));
   const query = isRead ? 0 : within(store.query, rows);
@@ -97,7 +97,7 @@ function Cells({ store, map, title }) {
     const token = within(column, side);
     store.set({ query: first + within(row, rows), key: token, lit: token });
   };
-  const hover = ({ offsetX, offsetY }) => point(Math.floor(offsetY / tall), Math.floor(offsetX / cell));
+  const hover = ({ offsetX: x, offsetY: y }) => point(Math.floor(y / tall), Math.floor(x / cell));
   const move = (event) => {
     const arrow = ARROWS[event.key];
     if (!arrow) return;
@@ -106,32 +106,31 @@ function Cells({ store, map, title }) {
     else point(query + arrow[0], key + arrow[1]);
   };
   const sizes = { "--cell": `${cell}px`, "--tall": `${tall}px`, "--axis": `${AXIS}px` };
-  const style = { ...sizes, "--side": `${cell * side}px` };
+  const style = { ...sizes, "--side": `${cell * side}px`, "--high": `${tall * rows}px` };
   const label = t`Attention weights of ${title}: rows are queries, columns are keys`;
   const listeners = { onpointermove: hover, onpointerleave: () => store.leave(), onkeydown: move };
-  const axis = (name, from, count, size, chosen) => {
-    return html`<div class="axis ${name}" aria-hidden="true">
-      ${labelsOf(store, text, from, count, size, chosen)}
-    </div>`;
-  };
-  const every = Math.ceil(LABEL / cell);
   const mark = { top: `${query * tall}px`, left: key === null ? 0 : `${key * cell}px` };
-  return html`<p class="readout" aria-live="polite">${readout(map, query, key)}</p>
-    ${every > 1 && html`<small>${t`one label in ${every} has room: point for the others`}</small>`}
+  return html`<p class="readout" aria-live="polite">${readingOf(map, query, key)}</p>
     <div class="map-scroll" style=${style} ref=${node}>
       <div class="corner" aria-hidden="true">${t`key →`}<br />${t`query ↓`}</div>
-      ${axis("keys", 0, side, cell, key)}
-      ${axis("queries", first, rows, tall, query)}
+      <div class="axis keys" aria-hidden="true">${labelsOf(text, 0, side, cell, key)}</div>
+      <div class="axis queries" aria-hidden="true">
+        ${labelsOf(text, first, rows, tall, query)}
+      </div>
       <div class="cells">
-        <canvas class="large" tabindex="0" role="img" aria-label=${label} ref=${canvas} ...${listeners} />
+        <canvas
+          class="large" tabindex="0" role="img" aria-label=${label} ref=${canvas} ...${listeners}
+        />
         <div class=${key === null ? "row-mark" : "cell-mark"} style=${mark}></div>
       </div>
     </div>
-    ${isRead && html`<p class="row-note">${noteOf(map)}</p>`}`;
+    ${isRead && html`<p class="key">
+      ${t`This row alone is read out: the other ${side - 1} decide nothing.`}
+    </p>`}`;
 }
 
 /* Every n-th label, where cells are too small for one each, and the one that is chosen. */
-function labelsOf(store, { tokens, special, segments }, from, count, size, chosen) {
+function labelsOf({ tokens, special, segments, readout }, from, count, size, chosen) {
   const every = Math.ceil(LABEL / size);
   const half = Math.floor(every / 2); // those at the ends need room as well
   return Array.from({ length: count }, (_, at) => {
@@ -140,15 +139,15 @@ function labelsOf(store, { tokens, special, segments }, from, count, size, chose
     if (at !== chosen && count > 1 && !hasRoom) return null;
     const place = from + at;
     const names = ["label", at === chosen && "active", special?.includes(place) && "special"];
-    if (segments) names.push(sideOf(segments[place]));
-    if (place === store.readout) names.push("reads");
-    return html`<span
-      key=${at} class=${names.filter(Boolean).join(" ")} style=${{ "--at": String(at) }}
-    >${isolated(tokens[place])}</span>`;
+    names.push(segments && sideOf(segments[place]), place === readout && "reads");
+    const name = names.filter(Boolean).join(" ");
+    return html`<span key=${at} class=${name} style=${{ "--at": String(at) }}>
+      ${isolated(tokens[place])}
+    </span>`;
   });
 }
 
-function readout({ text: { tokens, special }, first, cells, side }, query, key) {
+function readingOf({ text: { tokens, special }, first, cells, side }, query, key) {
   const named = (role, place) => {
     return [html`<small>${role} ${place} </small>`, isolated(tokens[place], "name")];
   };
@@ -157,9 +156,4 @@ function readout({ text: { tokens, special }, first, cells, side }, query, key) 
   const weight = html`<strong>${formatNumber(cells[query * side + key])}</strong>`;
   const rest = special?.includes(key) && html`<small> · ${t`a special token`}</small>`;
   return [own, " → ", named(t`key`, key), weight, rest];
-}
-
-function noteOf({ text: { tokens }, first }) {
-  const row = isolated(tokens[first]);
-  return parts`The row of ${row} alone is read out: the other ${tokens.length - 1} decide nothing.`;
 }

@@ -1,6 +1,9 @@
-/* The answer of `maps`, arrays in one buffer. */
+/* Arrays in one buffer, and the maps of a text among them. */
 
-const TYPES = { uint8: Uint8Array, int32: Int32Array, float16: Uint16Array, float32: Float32Array };
+const TYPES = {
+  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Uint16Array,
+  float32: Float32Array,
+};
 
 /* Every number of 16 bits as one of 32. */
 const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
@@ -12,11 +15,19 @@ const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
   return bits >> 15 ? -size : size;
 });
 
-export function fromHalves(halves) {
+function fromHalves(halves) {
   return new Float32Array(halves.length).map((_, at) => HALVES[halves[at]]);
 }
 
-export function decodeBundle(buffer) {
+export function bytesOf(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
+  return bytes;
+}
+
+/* The arrays of a bundle (record/reader.py) by name: {shape, values}. */
+export function arraysOf(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const start = Math.ceil((4 + length) / 8) * 8;
@@ -26,7 +37,7 @@ export function decodeBundle(buffer) {
     const values = new TYPES[type](buffer, start + offset, count);
     arrays.set(name, { shape, values: type === "float16" ? fromHalves(values) : values });
   }
-  return new Maps(arrays);
+  return arrays;
 }
 
 /* The part of a table that is of one entry along its first axes. */

@@ -2,9 +2,11 @@
    sums of rows and columns, what goes past the layer and the biases above; where the network runs
    here, each head can be switched on, to an average, or off. */
 
+import { allHeads } from "./answer.js";
 import { contributionsOf, sumOf } from "./contributions.js";
 import {
-  Button, Chooser, Panel, formatSigned, isolated, percent, tint, useWidth,
+  Panel, SumBar, button, chooser, formatSigned, isolated, percent, pointing, tint, unfolder,
+  useWidth,
 } from "./parts.js";
 import { html, useRef, useState } from "./preact.js";
 import { roundedTable, roundedTo } from "./rounding.js";
@@ -48,57 +50,40 @@ function Cells({ store, found }) {
   const chooseLayer = (each) => store.chooseHead(Number(each), found.headsOf(Number(each))[0]?.[0]);
   const layers = store.index.layers.map((_, at) => [String(at), store.layerName(at)]);
   const tools = [
-    !isOne && html`<${Chooser}
-      name="layer" label=${t`Layer`} value=${String(layer)} options=${layers}
-      onchoose=${chooseLayer}
-    />`,
+    !isOne && chooser("layer", t`Layer`, String(layer), layers, chooseLayer),
     store.canSwitch && switches(store),
-    html`<${Button}
-      words=${t`All heads and words`} name="plain fold" aria-expanded=${String(isWhole)}
-      onclick=${() => setWhole(!isWhole)}
-    />`,
+    unfolder(t`All heads and words`, isWhole, setWhole),
   ];
-  const point = (event) => {
-    const { token } = event.target.closest("[data-token]")?.dataset ?? {};
-    if (token !== undefined) store.pointWord(Number(token));
-  };
   const title = t`What passes through each head`;
   return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
     <div
       class="table-scroll" role="region" aria-label=${t`Heads and words`} tabindex="0" ref=${node}
-    ><table
-      class="cells-table" lang=${languageOf(shownText.text)}
-      onpointerover=${point} onfocusin=${point} onpointerleave=${() => store.leave()}
-    >${grid(store, found, layer, words, heads, columns, table)}</table></div>
+    ><table class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}>
+      ${grid(store, found, layer, words, heads, columns, table)}
+    </table></div>
   </${Panel}>`;
 }
 
 /* All heads on, and only those that are enough over many texts, where these are fewer than all. */
 function switches(store) {
-  const { numbers, index, ablated } = store;
+  const { numbers, ablated } = store;
   const heads = numbers?.extra["sets/heads"] ?? [];
   const count = numbers?.extra["sets/enough"] ?? 0;
   const kept = heads.slice(0, count).map((place) => place.join());
   const keepOnly = () => {
-    const all = index.heads.flatMap((own, layer) => {
-      return Array.from({ length: own }, (_, head) => `${layer},${head}`);
-    });
+    const all = allHeads(store).map(({ layer, head }) => `${layer},${head}`);
     const others = all.filter((place) => !kept.includes(place));
     store.set({ ablated: new Map(others.map((place) => [place, "zero"])), isChoice: true });
   };
   const words = t`Only the ${count} heads that are enough`;
+  const allOn = () => store.set({ ablated: new Map(), isChoice: true });
   return [
-    count > 0 && count < heads.length && html`<${Button}
-      words=${words} title=${t`all others off`} onclick=${keepOnly}
-    />`,
-    html`<${Button}
-      words=${t`All heads on`} title=${t`undo (a)`} disabled=${ablated.size === 0}
-      onclick=${() => store.set({ ablated: new Map(), isChoice: true })}
-    />`,
+    count > 0 && count < heads.length && button(words, keepOnly, { title: t`all others off` }),
+    button(t`All heads on`, allOn, { title: t`undo (a)`, disabled: ablated.size === 0 }),
   ];
 }
 
-/* Which heads are rows, and the words that have a column: the largest, and the one that is chosen. */
+/* Which heads are rows, and which words columns: the largest, and the one that is chosen. */
 function chosenOf({ word }, found, layer, { groups, units }, room) {
   const all = found.headsOf(layer).map(([head]) => head);
   const most = all.length > ROWS ? ROWS - 1 : ROWS;
@@ -125,7 +110,8 @@ function numbersOf(found, layer, words, heads, columns) {
   }
   const sums = lines.map(sumOf);
   const ofColumns = (lines[0] ?? []).map((_, at) => sumOf(lines.map((line) => line[at])));
-  const parts = [[t`past the layer`, found.past[layer]], [t`biases above`, found.biasesAbove(layer)]];
+  const above = found.biasesAbove(layer);
+  const parts = [[t`past the layer`, found.past(layer)], [t`biases above`, above]];
   if (found.missed !== 0) parts.push([t`not attributed`, found.missed]);
   const total = Math.round(100 * found.total);
   const [all, ...rest] = roundedTo([sumOf(sums), ...parts.map(([, value]) => value)], total);
@@ -164,9 +150,9 @@ function grid(store, found, layer, words, heads, columns, table) {
       return html`<td ...${own} ...${color}>${shownAs(number)}</td>`;
     });
     return html`<tr key=${head ?? "others"}>
-      <th scope="row">${name}</th>${cells}<td class="sum-of"><b>${shownAs(table.rows[at])}</b><span
-        ...${tint(table.rows[at] / 100, most, "sum-bar")} aria-hidden="true"
-      ></span></td>
+      <th scope="row">${name}</th>${cells}<td class="sum-of">
+        <b>${shownAs(table.rows[at])}</b><${SumBar} value=${table.rows[at] / 100} scale=${most} />
+      </td>
     </tr>`;
   };
   const rows = heads.map((head, at) => rowOf(nameOf(store, found, layer, head), at, head));
@@ -182,7 +168,8 @@ function grid(store, found, layer, words, heads, columns, table) {
     <tfoot>
       <tr><th scope="row">${t`all heads`}</th>${foot}<td>${shownAs(table.all)}</td></tr>
       <tr><td></td><td class="rest" colspan=${header.length + 1}>
-        ${t`${shownAs(table.all)} through ${name}`}${ends} = <strong>${shownAs(table.total)}</strong>
+        ${t`${shownAs(table.all)} through ${name}`}${ends} =${" "}
+        <strong>${shownAs(table.total)}</strong>
       </td></tr>
     </tfoot>`;
 }
@@ -191,19 +178,20 @@ function grid(store, found, layer, words, heads, columns, table) {
 function nameOf(store, found, layer, head) {
   const { ablated, canSwitch, maps } = store;
   const own = ablated.get(`${layer},${head}`) ?? "on";
-  const states = STATES.map(([state, words, title]) => html`<${Button}
-    words=${words} title=${title} name="state" data-state=${state} aria-pressed=${String(state === own)}
-    onclick=${() => store.switchHead(layer, head, state)}
-  />`);
+  const states = STATES.map(([state, words, title]) => {
+    const pressed = { "data-state": state, "aria-pressed": String(state === own) };
+    const put = () => store.switchHead(layer, head, state);
+    return button(words, put, { name: "state", title, ...pressed });
+  });
   const name = store.headName(layer, head);
   const without = maps.ablated(layer, head)?.[found.asked];
   return [
     canSwitch && html`<span class="switch" role="group" aria-label=${name}>${states}</span>`,
-    html`<${Button}
-      words=${name} title=${t`show where it looks`} name="head-name"
-      aria-pressed=${String(store.layer === layer && store.head === head)}
-      onclick=${() => store.chooseHead(layer, head)}
-    />`,
+    button(name, () => store.chooseHead(layer, head), {
+      name: "head-name",
+      title: t`show where it looks`,
+      "aria-pressed": String(store.layer === layer && store.head === head),
+    }),
     without !== undefined && html`<small class="without">${t`off: ${percent(without)}`}</small>`,
   ];
 }

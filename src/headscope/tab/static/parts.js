@@ -71,6 +71,11 @@ export function tint(value, scale, name) {
   return { class: value < 0 ? `${name} less` : name, style: { "--strength": strength.toFixed(3) } };
 }
 
+/* A bar, which runs left where the number is negative. */
+export function SumBar({ value, scale }) {
+  return html`<span ...${tint(value, scale, "sum-bar")} aria-hidden="true"></span>`;
+}
+
 /* What went wrong, where the thing would be. */
 export function Failure({ message, name = "" }) {
   return message && html`<p class="error ${name}" role="alert">${legible(message, 400)}</p>`;
@@ -89,20 +94,34 @@ export function Panel({ name, title, about, tools, error, children }) {
   </section>`;
 }
 
-export function Button({ words, title, onclick, name = "plain", ...others }) {
-  return html`<button type="button" class=${name} title=${title} onclick=${onclick} ...${others}>
-    ${words}
-  </button>`;
+export function button(words, onclick, { name = "plain", ...others } = {}) {
+  return html`<button type="button" class=${name} onclick=${onclick} ...${others}>${words}</button>`;
 }
 
 /* A select of [value, label] options, called by its label. */
-export function Chooser({ name, label, value, options, onchoose }) {
+export function chooser(name, label, value, options, onchoose) {
   const onchange = (event) => onchoose(event.target.value);
   const entries = options.map(([each, words]) => {
     return html`<option key=${each} value=${each}>${legible(words, 120)}</option>`;
   });
   const attributes = { class: `choose-${name}`, "aria-label": label, title: label, value };
   return html`<select ...${attributes} onchange=${onchange}>${entries}</select>`;
+}
+
+/* A choice to show all instead of the most important. */
+export function unfolder(words, isWhole, setWhole) {
+  const unfold = () => setWhole(!isWhole);
+  return button(words, unfold, { name: "plain fold", "aria-expanded": String(isWhole) });
+}
+
+/* Light the word of a node in every view, by its data-token. */
+export function pointing(store) {
+  const point = (event) => {
+    const { token } = event.target.closest("[data-token]")?.dataset ?? {};
+    if (token !== undefined) store.pointWord(Number(token));
+  };
+  const leave = () => store.leave();
+  return { onpointerover: point, onfocusin: point, onpointerleave: leave, onfocusout: leave };
 }
 
 /* What is seldom read, under one line; made when it is opened. */

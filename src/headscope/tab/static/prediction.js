@@ -2,7 +2,7 @@
 
 import { contributionsOf, knownClasses, ownPair } from "./contributions.js";
 import {
-  Button, Chooser, Panel, classLabel, className, formatSigned, isolated, percent,
+  Panel, button, chooser, classLabel, className, formatSigned, isolated, percent,
 } from "./parts.js";
 import { html } from "./preact.js";
 import { count, parts, t } from "./strings.js";
@@ -59,14 +59,9 @@ function questionOf(store, { asked, against, total }) {
   const hold = (place) => {
     store.choosePair([Number(place) === asked ? against : asked, Number(place)]);
   };
-  const first = html`<${Chooser}
-    name="asked" label=${t`Class that is asked for`} value=${String(asked)} options=${options}
-    onchoose=${ask}
-  />`;
-  const second = html`<${Chooser}
-    name="against" label=${t`Class that it is held against`} value=${String(against)}
-    options=${options} onchoose=${hold}
-  />`;
+  const names = [t`Class that is asked for`, t`Class that it is held against`];
+  const first = chooser("asked", names[0], String(asked), options, ask);
+  const second = chooser("against", names[1], String(against), options, hold);
   return html`<div class="question">
     ${parts`${first} over ${against < 0 ? t`its absence` : second}`}
     <p class="odds">${t`${formatSigned(total)} log-odds, about ${oddsOf(total)}`}</p>
@@ -84,8 +79,7 @@ function offerOf(store, { asked, against }) {
   const [first, second] = own.map((place) => {
     return place < 0 ? t`its absence` : className(store, place);
   });
-  const words = t`Ask for ${first} over ${second}`;
-  const ask = html`<${Button} words=${words} onclick=${() => store.choosePair(own)} />`;
+  const ask = button(t`Ask for ${first} over ${second}`, () => store.choosePair(own));
   if (own[0] === asked) return parts`Now the runner-up is ${classLabel(store, own[1])}. ${ask}`;
   return parts`Now the likeliest is ${classLabel(store, own[0])}. ${ask}`;
 }

@@ -1,6 +1,7 @@
 /* What is shown as a file: a picture, a table, or all numbers. */
 
 import { contributionsOf } from "./contributions.js";
+import { linkOf } from "./host.js";
 import { download } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
@@ -9,26 +10,35 @@ const SHARP = 2; // pixels of the picture for one of the screen
 const PICTURED = ["text", "prediction", "adds-up", "heads-words"];
 const GAP = 10; // pixels beneath
 
-/* A menu of the kinds of files; `askPage`, where there is one, gives the page of a text. */
+/* A menu of the kinds of files, and the link; `askPage` gives the page of a text, or is null. */
 export function SaveMenu({ store, askPage }) {
-  const [failure, fail] = useState("");
+  const [said, say] = useState("");
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
-  const save = async (event) => {
-    const kind = event.target.value;
-    event.target.value = "";
+  const save = async ({ target }) => {
+    const kind = target.value;
+    target.value = "";
+    const { run, shownText, shown } = store;
+    const name = [run, shownText.name, `step ${shown}`];
     try {
-      const content = await kinds[kind](store);
-      const { run, shownText, shown } = store;
-      download(content, [run, shownText.name, `step ${shown}`], kind.toLowerCase());
-      fail("");
+      if (kind === "link") say(await copyLink(store));
+      else say(download(await kinds[kind](store), name, kind.toLowerCase()));
     } catch (error) {
-      fail(error.message);
+      say(error.message);
     }
   };
   const options = Object.keys(kinds).map((kind) => html`<option value=${kind}>${kind}</option>`);
-  return html`<select class="save" aria-label=${t`Save what is shown`} onchange=${save}>
-      <option value="">${t`Save as …`}</option>${options}
-    </select><span role="alert">${failure}</span>`;
+  return html`<select class="save" aria-label=${t`Save or share what is shown`} onchange=${save}>
+    <option value="">${t`Save as …`}</option>${options}
+    ${location.protocol !== "about:" && html`<option value="link">${t`Copy link`}</option>`}
+  </select><span role="status">${said}</span>`;
+}
+
+/* The address is a link to what is shown; it is sent nowhere. */
+async function copyLink(store) {
+  const link = linkOf(store);
+  if (link === null) return t`this text is too long for a link`;
+  await navigator.clipboard.writeText(link);
+  return t`link copied`;
 }
 
 /* The first screen painted on a canvas, its boxes and words: no browser lets a page with our policy
@@ -116,7 +126,8 @@ function numbers(store) {
       return { layer, head, positions: Array.from(found.ofHead(layer, head)) };
     });
     const sums = { log_odds: found.total, words: Array.from(found.words), heads };
-    const rest = { past: Array.from(found.past), biases: Array.from(found.biasesOf) };
+    const past = Array.from({ length: found.layers }, (_, layer) => found.past(layer));
+    const rest = { past, biases: Array.from(found.biasesOf) };
     Object.assign(content, { class: own[0], against: own[1], ...sums, ...rest });
   }
   return new Blob([JSON.stringify(content, null, 1)], { type: "application/json" });

@@ -66,9 +66,8 @@ class Store {
     return change === undefined ? name : `${name} (${change})`;
   }
 
-  setError(name, message) {
-    if ((this.errors[name] ?? null) === message) return;
-    this.set({ errors: { ...this.errors, [name]: message } });
+  setErrors(messages) {
+    this.set({ errors: { ...this.errors, ...messages } });
   }
 
   chooseHead(layer, head) {
@@ -104,7 +103,7 @@ class Store {
   }
 }
 
-const CHOSEN = {
+const EMPTY = {
   run: null, text: 0, step: null, follow: true, stepChosen: false, layer: 0, head: 0,
   headChosen: false, query: 0, key: null, compare: null, wanted: null,
   unit: "word", // that contributions are summed over
@@ -114,8 +113,6 @@ const CHOSEN = {
   canSwitch: false, // whether the network runs here, with heads on or off
   ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs
   isChoice: false, // whether the next address is a new entry of the history
-};
-const FETCHED = {
   runs: [], logdir: "", index: null, maps: null, shown: null, numbers: null, bestNumbers: null,
   learned: null, // words of the run
   other: null, // {name, step, index, text, maps} of what is compared with; of a run text is null
@@ -124,7 +121,7 @@ const FETCHED = {
 };
 
 export function newStore() {
-  return new Store({ ...CHOSEN, ...FETCHED });
+  return new Store(EMPTY);
 }
 
 /* The names of layers as they are shown: of a foreign model's modules, the number of each. */
@@ -149,12 +146,9 @@ export function headName(layers, layer, head) {
 
 /* The place of the step that is nearest to `step`, or of the last one. */
 export function nearest(steps, step) {
-  const last = steps.length - 1;
-  if (step === null) return last;
-  const distance = (place) => Math.abs(steps[place].step - step);
-  let best = last;
-  for (let place = last; place >= 0; place -= 1) {
-    if (distance(place) < distance(best)) best = place;
-  }
-  return best;
+  if (step === null) return steps.length - 1;
+  const distance = (each) => Math.abs(each.step - step);
+  return steps.reduce((best, each, at) => {
+    return best < 0 || distance(each) <= distance(steps[best]) ? at : best;
+  }, -1);
 }

@@ -1,7 +1,7 @@
 /* The numbers of every head: a row a head. A click on a column's name sorts. */
 
 import { EFFECTS, allHeads, rankHeads } from "./answer.js";
-import { Button, Panel, formatNumber, isolated, legible } from "./parts.js";
+import { Panel, button, formatNumber, isolated, legible } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
@@ -12,7 +12,7 @@ const COLUMNS = {
   accuracy_zeroed: ["accuracy change", t`of the accuracy when its output is set to zero`],
   contribution: ["contribution", t`what passes through it to the log-odds of the predicted class`],
   role: ["role", t`what the head does, by rules over its numbers; the title has the score`],
-  entropy_share: ["entropy share", t`of a query's weights, over ln of the tokens: 0 one key, 1 all`],
+  entropy_share: ["entropy share", t`of a query's weights over ln of the tokens: 0 one key, 1 all`],
   mean_distance: ["distance", t`tokens between a query and what it looks at, mean`],
   self: ["self", t`weight to the token itself`],
   previous: ["previous", t`weight to the token before`],
@@ -31,7 +31,8 @@ function cellOf({ measures, extra }, name, layer, head) {
   }
   if (name === "role") {
     const role = extra.roles[layer]?.[head] || "–";
-    return [legible(role, 40), role, t`score ${formatNumber(extra["roles/score"]?.[layer]?.[head])}`];
+    const score = formatNumber(extra["roles/score"]?.[layer]?.[head]);
+    return [legible(role, 40), role, t`score ${score}`];
   }
   const { mean, error } = measures[name];
   const value = mean?.[layer]?.[head] ?? null;
@@ -67,11 +68,9 @@ export function HeadTable({ store }) {
     const isHere = sorted?.column === name;
     const direction = sorted?.falling ? "descending" : "ascending";
     const falling = isHere ? !sorted.falling : !["head", "role"].includes(name);
+    const own = button(legible(words, 40), () => sort({ column: name, falling }), { title: about });
     return html`<th scope="col" data-column=${name} aria-sort=${isHere ? direction : "none"}>
-      <${Button}
-        words=${legible(words, 40)} title=${about} name=""
-        onclick=${() => sort({ column: name, falling })}
-      />
+      ${own}
     </th>`;
   });
   const rows = heads.map(({ layer, head, cells }) => {

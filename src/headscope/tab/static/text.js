@@ -2,7 +2,7 @@
 
 import { contributionsOf, otherContributions, sumOf } from "./contributions.js";
 import {
-  Chooser, Failure, Panel, classLabel, formatNumber, formatSigned, isolated, legible, tint,
+  Failure, Panel, chooser, classLabel, formatSigned, isolated, legible, pointing, tint,
 } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { parts, t } from "./strings.js";
@@ -16,58 +16,48 @@ const LEFT = 600; // characters that were not read and are shown all the same
 const SIDES = ["A", "B"];
 
 /* Units of a text as buttons in a row, which is one stop of the Tab key: arrow keys move along it.
-   `values` has a number for each, `signed` of contributions, else weights; null where there are
-   none. */
-function Units({ store, shownText, unit, values, scale, signed = false, label, onchoose }) {
+   `words` has what each adds, as contributions have it; null where that is not known. */
+function Units({ store, shownText, words, scale, label, onchoose }) {
   const [focus, setFocus] = useState(0);
   const { text, special, segments } = shownText;
-  const units = unitsOf(shownText, unit ?? "token");
-  const isIn = (token, { start, end }) => token !== null && token >= start && token < end;
+  const units = words?.units ?? unitsOf(shownText, "token");
   const own = shownText === store.shownText ? store : { lit: null, word: null, query: null };
+  const isIn = (token, { start, end }) => token !== null && token >= start && token < end;
   const nodes = units.map((each, at) => {
-    const value = values?.[at] ?? null;
+    const value = words?.sums[at] ?? null;
     const names = ["token"];
     if (each.isGlued) names.push("glued");
     if (special?.includes(each.start)) names.push("special");
     if (segments) names.push(sideOf(segments[each.start]));
     if (isIn(own.lit, each)) names.push("lit");
-    if (!signed && isIn(own.query, each)) names.push("query");
-    const words = signed ? formatSigned(value) : t`token ${each.start}, weight ${formatNumber(value)}`;
-    const title = value === null ? null : `${legible(each.word)} ${words}`;
-    const isNumbered = signed && Math.abs(value) >= NUMBERED * scale;
+    if (!words && isIn(own.query, each)) names.push("query");
+    const title = words ? `${legible(each.word)} ${formatSigned(value)}` : null;
+    const number = Math.abs(value) >= NUMBERED * scale ? formatSigned(value) : "";
     return html`<button
       type="button" key=${at} ...${tint(value, scale, names.join(" "))} title=${title}
       aria-label=${title} aria-pressed=${String(isIn(own.word, each))} data-place=${at}
-      tabindex=${at === Math.min(focus, units.length - 1) ? 0 : -1}
-    >${isolated(each.word)}${signed && html`<small dir="ltr">${
-      isNumbered ? formatSigned(value) : ""
-    }</small>`}</button>`;
+      data-token=${each.start} tabindex=${at === Math.min(focus, units.length - 1) ? 0 : -1}
+    >${isolated(each.word)}${words && html`<small dir="ltr">${number}</small>`}</button>`;
   });
-  const act = (run) => (event) => {
-    const { place } = event.target.closest("[data-place]")?.dataset ?? {};
-    if (place !== undefined) run(Number(place), event);
-  };
-  const point = act((place) => store.pointWord(units[place].start));
-  const move = act((place, event) => {
+  const placeOf = ({ target }) => Number(target.closest("[data-place]")?.dataset.place ?? NaN);
+  const move = (event) => {
     const step = STEPS[event.target.closest("[dir]").dir][event.key];
-    const next = { Home: 0, End: units.length - 1 }[event.key] ?? place + step;
+    const next = { Home: 0, End: units.length - 1 }[event.key] ?? placeOf(event) + step;
     if (Number.isNaN(next)) return;
     event.preventDefault();
     event.currentTarget.querySelector(`[data-place="${next}"]`)?.focus();
-  });
-  const focusOn = act((place) => {
-    setFocus(place);
-    store.pointWord(units[place].start);
-  });
-  const listeners = {
-    onpointerover: point, onfocusin: focusOn, onkeydown: move,
-    onpointerleave: () => store.leave(), onfocusout: () => store.leave(),
-    onclick: act((place) => onchoose?.(units[place].start)),
   };
+  const listeners = pointing(store);
+  const focusOn = (event) => {
+    setFocus(placeOf(event));
+    listeners.onfocusin(event);
+  };
+  const choose = (event) => onchoose?.(units[placeOf(event)]?.start ?? null);
   // A pair has a direction for each block.
   return html`<div
-    class=${signed ? "tokens signed" : "tokens"} role="group" aria-label=${label}
-    dir=${segments ? "ltr" : directionOf(text)} lang=${languageOf(text)} ...${listeners}
+    class=${words ? "tokens signed" : "tokens"} role="group" aria-label=${label}
+    dir=${segments ? "ltr" : directionOf(text)} lang=${languageOf(text)}
+    ...${listeners} onfocusin=${focusOn} onkeydown=${move} onclick=${choose}
   >${segments ? blocksOf(nodes, units, shownText) : nodes}</div>`;
 }
 
@@ -102,23 +92,21 @@ export function TextView({ store, children }) {
   const rest = unread && html`<p class="unread" dir=${directionOf(unread.rest)}>
     ${legible(unread.rest.trim(), LEFT)}
   </p>`;
-  const units = html`<${Chooser}
-    name="unit" label=${t`Sums`} value=${unit} options=${UNITS}
-    onchoose=${(each) => store.set({ unit: each })}
-  />`;
-  const tools = found && [legendOf(store, found, words), units];
+  const chooseUnit = (each) => store.set({ unit: each });
+  const tools = found && [
+    legendOf(store, found, words), chooser("unit", t`Sums`, unit, UNITS, chooseUnit),
+  ];
   const { errors } = store;
   return html`<${Panel} name="text" title=${t`Text`} tools=${tools} error=${errors.maps}>
     ${children}
     <${Failure} message=${errors.other} />
     ${found && store.other && html`<h3>${nameOf(store, t`This text`, store.maps, found)}</h3>`}
     <${Units}
-      store=${store} shownText=${shownText} label=${t`Words; arrow keys move`} signed=${found !== null}
-      unit=${found && unit} values=${words?.sums} scale=${words?.scale} onchoose=${choose}
+      store=${store} shownText=${shownText} words=${words} scale=${words?.scale}
+      label=${t`Words; arrow keys move`} onchoose=${choose}
     />
     ${rest}
     ${found && besideOf(store, found, words)}
-    ${poolingOf(store)}
   </${Panel}>`;
 }
 
@@ -141,13 +129,12 @@ function nameOf(store, name, maps, found) {
 function besideOf(store, found, { scale }) {
   const other = otherContributions(store);
   if (other === null) return null;
-  const { unit } = store;
   const text = store.other.text ?? store.shownText;
-  const words = other.inWords(text, unit);
+  const words = other.inWords(text, store.unit);
   return html`<div class="beside">
     <h3>${nameOf(store, store.other.name, store.other.maps, other)}</h3>
     <${Units}
-      store=${store} shownText=${text} unit=${unit} values=${words.sums} scale=${scale} signed
+      store=${store} shownText=${text} words=${words} scale=${scale}
       label=${t`Words of what is compared with`}
     />
     <p class="changes">${changesOf(store, found, words)}</p>
@@ -172,18 +159,4 @@ function changesOf(store, found, others) {
   });
   const turned = parts`What turned ${isolated(before)} into ${isolated(now)}: `;
   return [now === before ? t`What changed: ` : turned, named, more];
-}
-
-function poolingOf(store) {
-  const { maps, shownText } = store;
-  const pooling = maps?.values("pooling");
-  if (!pooling) return null;
-  const scale = pooling.reduce((most, weight) => Math.max(most, weight), 0);
-  return html`<div class="pooling">
-    <h3>${t`Pooling weights of the tokens`}</h3>
-    <${Units}
-      store=${store} shownText=${shownText} values=${pooling} scale=${scale}
-      label=${t`Tokens by pooling weight`}
-    />
-  </div>`;
 }

@@ -1,7 +1,7 @@
 /* The choice of run, text, step and what it is compared with. */
 
 import { page } from "./api.js";
-import { Chooser, Failure, legible } from "./parts.js";
+import { Failure, button, chooser, legible } from "./parts.js";
 import { html } from "./preact.js";
 import { t } from "./strings.js";
 
@@ -13,19 +13,14 @@ const STEPS = [
 ];
 const LONGEST = 34; // characters of a run's name in a selector
 
-/* The names of runs without the folders that they share; of a long one both ends. */
+/* The names of runs; of long ones both ends, where these tell the runs apart. */
 function shortNames(runs) {
-  const parts = runs.map((run) => run.split("/"));
-  const depth = runs.length > 1 ? Math.min(...parts.map((own) => own.length)) - 1 : 0;
-  let shared = 0;
-  while (shared < depth && parts.every((own) => own[shared] === parts[0][shared])) shared += 1;
-  const names = parts.map((own) => own.slice(shared).join("/"));
   const half = Math.floor(LONGEST / 2);
-  const cuts = names.map((name) => {
+  const cuts = runs.map((name) => {
     return name.length > LONGEST ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
   });
   const areApart = new Set(cuts).size === runs.length;
-  return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : names[at]]));
+  return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : run]));
 }
 
 export function Toolbar({ store, tools }) {
@@ -42,10 +37,7 @@ export function Toolbar({ store, tools }) {
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
       ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store, names)}
-      ${isChosen && labelled(t`Text`, html`<${Chooser}
-        name="text" label=${t`Text`} value=${String(store.text)} options=${texts}
-        onchoose=${chooseText}
-      />`)}
+      ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
       ${isChosen && compareChoice(store, names, texts)}
       <div class="tools">${tools}</div>
     </div>
@@ -54,8 +46,8 @@ export function Toolbar({ store, tools }) {
   </header>`;
 }
 
-function labelled(text, control) {
-  return html`<label><span>${text}</span>${control}</label>`;
+function labelled(name, label, ...choice) {
+  return html`<label><span>${label}</span>${chooser(name, label, ...choice)}</label>`;
 }
 
 function runChoice(store, names) {
@@ -65,9 +57,7 @@ function runChoice(store, names) {
   const choose = (run) => {
     store.set({ run, step: null, stepChosen: false, follow: true, pair: null, key: null });
   };
-  return labelled(t`Run`, html`<${Chooser}
-    name="run" label=${t`Run`} value=${store.run ?? ""} options=${options} onchoose=${choose}
-  />`);
+  return labelled("run", t`Run`, store.run ?? "", options, choose);
 }
 
 function compareChoice(store, names, texts) {
@@ -83,20 +73,15 @@ function compareChoice(store, names, texts) {
   const numbers = new Set((other?.index ?? { steps }).steps.map(({ step }) => step));
   if (typeof compare?.step === "number") numbers.add(compare.step);
   const numbered = [...numbers].map((step) => [String(step), t`step ${step}`]);
+  const choose = (value) => chooseOther(store, value);
+  const chooseText = (text) => change({ text: Number(text) });
+  const chooseStep = (step) => change({ step: /^\d+$/.test(step) ? Number(step) : step });
+  const what = [t`Text that is compared with`, t`Step that is compared with`];
+  const all = [...STEPS, ...numbered];
   return [
-    labelled(t`Compare with`, html`<${Chooser}
-      name="other" label=${t`Compare with`} value=${isText ? "text" : chosen} options=${options}
-      onchoose=${(value) => chooseOther(store, value)}
-    />`),
-    isText && html`<${Chooser}
-      name="other-text" label=${t`Text that is compared with`} value=${String(compare.text)}
-      options=${texts} onchoose=${(text) => change({ text: Number(text) })}
-    />`,
-    compare !== null && !isText && html`<${Chooser}
-      name="other-step" label=${t`Step that is compared with`} value=${String(compare.step)}
-      options=${[...STEPS, ...numbered]}
-      onchoose=${(step) => change({ step: /^\d+$/.test(step) ? Number(step) : step })}
-    />`,
+    labelled("other", t`Compare with`, isText ? "text" : chosen, options, choose),
+    isText && chooser("other-text", what[0], String(compare.text), texts, chooseText),
+    compare && !isText && chooser("other-step", what[1], String(compare.step), all, chooseStep),
   ];
 }
 
@@ -125,9 +110,9 @@ function slider(store) {
   const { steps, place, index, shown } = store;
   const step = steps[place]?.step;
   if (step === undefined) return null;
-  const icon = (sign, label, by) => html`<button
-    type="button" class="plain" title=${label} aria-label=${label} onclick=${() => moveStep(store, by)}
-  >${sign}</button>`;
+  const icon = (sign, label, by) => {
+    return button(sign, () => moveStep(store, by), { title: label, "aria-label": label });
+  };
   const choose = (event) => moveStep(store, Number(event.target.value) - place);
   const { recorded } = index;
   const all = t`${place + 1} of ${steps.length} recorded steps`;

@@ -79,32 +79,23 @@ export function unitsOf(shownText, unit) {
 function splitText(shownText, unit) {
   const { text, segments } = shownText;
   const places = placesOf(shownText);
-  const starts = [];
-  for (const { index } of segmentsOf(text)) starts.push(index);
-  const segmentAt = (character) => {
-    let low = 0;
-    let high = starts.length;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (starts[middle] <= character) low = middle;
-      else high = middle;
-    }
-    return low;
-  };
+  const found = segmentsOf(text);
   const units = [];
   places.forEach((place, token) => {
     const before = token > 0 ? places[token - 1] : null;
-    const isNear = place !== null && before !== null && segments?.[token] === segments?.[token - 1];
-    const isOne = isNear && segmentAt(place[0]) === segmentAt(before[1] - 1);
+    const isSame = segments?.[token] === segments?.[token - 1];
+    const isNear = isSame && place !== null && before !== null;
+    const [last, first] = isNear ? [before[1] - 1, place[0]] : [];
+    const isOne = isNear && found.containing(last).index === found.containing(first).index;
     const isGlued = isNear && place[0] <= before[1];
     if (unit === "word" && isOne) units.at(-1).end = token + 1;
     else units.push({ start: token, end: token + 1, isGlued });
   });
   for (const each of units) {
     const own = places.slice(each.start, each.end);
-    const isWhole = each.end - each.start > 1;
     [each.from, each.to] = own[0] === null ? [null, null] : [own[0][0], own.at(-1)[1]];
-    each.word = isWhole ? text.slice(each.from, each.to) : shownText.tokens[each.start];
+    each.word = shownText.tokens[each.start];
+    if (own.length > 1) each.word = text.slice(each.from, each.to);
   }
   return units;
 }
