@@ -7,7 +7,7 @@ import { Evidence } from "./evidence.js";
 import {
   dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
 } from "./functional.js";
-import { arraysOf, bytesOf } from "./maps.js";
+import { arraysOf } from "./maps.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
@@ -16,7 +16,7 @@ export const JOIN = " ⏐ ";
 
 export class Classifier {
   static async open(content) {
-    const packed = new Blob([bytesOf(content.blob)]).stream();
+    const packed = new Blob([Uint8Array.fromBase64(content.blob)]).stream();
     const stream = packed.pipeThrough(new DecompressionStream("gzip"));
     return new Classifier(content, arraysOf(await new Response(stream).arrayBuffer()));
   }

@@ -8,7 +8,6 @@ import { t } from "./strings.js";
 const BINS = 10; // of confidence
 const SIDE = 220; // of a plot
 const Z = 1.96; // standard errors of a 95 % interval
-const DRAWS = 1000; // of the bootstrap
 
 /* The interval of a share (Wilson 1927). */
 function interval(right, all) {
@@ -28,16 +27,6 @@ function macroF1(pairs, classes) {
   }
   const scores = [...sizes.keys()].filter((c) => sizes[c] > 0).map((c) => (2 * hits[c]) / sizes[c]);
   return scores.reduce((sum, score) => sum + score, 0) / scores.length;
-}
-
-/* Macro-F1 with its interval, by a bootstrap over the texts with a fixed seed. */
-function f1Interval(pairs, classes) {
-  let state = 1;
-  const random = () => (state = (state * 48271) % 2147483647) / 2147483647;
-  const draws = Array.from({ length: DRAWS }, () => {
-    return macroF1(pairs.map(() => pairs[Math.floor(random() * pairs.length)]), classes);
-  }).sort((a, b) => a - b);
-  return [macroF1(pairs, classes), draws[0.025 * DRAWS], draws[0.975 * DRAWS]];
 }
 
 /* A square from 0 to 1 on both sides; lines of points, and points with their sizes. */
@@ -75,12 +64,11 @@ export function Scores({ texts }) {
 
 function scoresOf(texts, order) {
   const right = order.filter((at) => texts.isRight(at)).length;
-  const range = (low, high) => t`95 % interval ${percent(low)} to ${percent(high)}`;
   const share = percent(right / order.length);
-  const lines = [`${t`Accuracy`} ${share} (${range(...interval(right, order.length))})`];
+  const [low, high] = interval(right, order.length).map(percent);
+  const lines = [t`Accuracy ${share} (95 % interval ${low} to ${high})`];
   const pairs = order.map((at) => [texts.given[at], texts.predicted[at]]);
-  const [f1, low, high] = f1Interval(pairs, texts.answers.length);
-  lines.push(`${t`Macro-F1`} ${percent(f1)} (${range(low, high)})`);
+  lines.push(`${t`Macro-F1`} ${percent(macroF1(pairs, texts.answers.length))}`);
   const { baseline } = texts;
   if (baseline) {
     const scores = [baseline.accuracy, baseline.macro_f1].map(percent);

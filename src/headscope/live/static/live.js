@@ -104,36 +104,28 @@ class Live {
     const maps = new Maps(result.arrays);
     const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
     const label = page.live.examples.find(isPart)?.label ?? null;
-    let text = { ...result.text, label, notes: {} };
-    const before = store.shownText;
-    const isSame = JSON.stringify(before) === JSON.stringify(text);
-    if (isSame) text = before; // its words stay as they are, and what is chosen among them
-    const index = isSame ? store.index : { ...page.index, texts: [text] };
-    const numbers = store.numbers ?? { ...page.numbers, step: 0 };
-    const changes = { index, maps, shown: 0, text: 0, numbers };
-    if (!isSame) Object.assign(changes, { word: null, lit: null, query: 0, key: null });
-    const { probabilities } = result;
-    const logOdds = Array.from(result.logits, (logit) => logit / page.network.temperature);
-    if (this.since !== since) changes.seconds = (performance.now() - since) / 1000;
+    const text = { ...result.text, label, notes: {} };
+    const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
+    if (!isSame) {
+      const index = { ...page.index, texts: [text] };
+      store.set({ index, word: null, lit: null, query: 0, key: null });
+    }
+    if (this.since !== since) store.set({ seconds: (performance.now() - since) / 1000 });
     this.since = since; // of a text that is shown twice the first time counts
-    this.result = { parts, text, maps, probabilities, logOdds };
-    store.set({ ...changes, ...this.compared(store.kept) });
+    const { probabilities, logits } = result;
+    const logOdds = Array.from(logits, (logit) => logit / page.network.temperature);
+    this.result = { parts, text: store.shownText, maps, probabilities, logOdds };
+    store.set({ maps, ...this.compared(store.kept) });
     hold(store);
   }
 
   /* What the text is held against: one that is kept, else itself with all heads. */
   compared(kept) {
-    if (kept !== null) {
-      const { text, maps, probabilities } = kept;
-      const name = t`the other text`;
-      const other = { name, index: page.index, text, maps };
-      return { other, reference: { name, probabilities } };
-    }
-    if (this.store.ablated.size === 0 || this.whole === null) {
-      return { other: null, reference: null };
-    }
-    const { probabilities } = this.whole.result;
-    return { other: null, reference: { name: t`all heads`, probabilities } };
+    const name = kept ? t`the other text` : t`all heads`;
+    const { probabilities } = kept ?? this.whole?.result ?? {};
+    const isHeld = kept || this.store.ablated.size > 0;
+    const other = kept && { ...kept, name, index: page.index };
+    return { other, reference: isHeld && probabilities ? { name, probabilities } : null };
   }
 
   keep(kept) {
@@ -153,11 +145,10 @@ class Live {
     const known = [...ablated].filter(([place]) => isHead(place.split(",").map(Number)));
     const isPair = pair?.every((place) => place < classes.length);
     const typed = store.typed.map((_, at) => (parts ?? page.live.parts)[at] ?? "");
-    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed });
+    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed, unit });
     await this.read(typed);
-    const isChosen = layer !== null && head !== null && isHead([layer, head]);
-    store.set({ unit, query: Math.min(query ?? 0, store.tokens.length - 1) });
-    if (isChosen) store.chooseHead(layer, head);
+    store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
+    if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);
   }
 }
 
@@ -168,10 +159,11 @@ export async function render() {
     return;
   }
   const store = newStore();
-  const { pair, parts, examples, dtype } = page.live;
-  const typed = [parts[0] ?? "", ...(pair ? [parts[1] ?? ""] : [])];
-  store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true });
-  store.set({ run: "", loadedRun: "", runs: [{ run: "" }], index: { ...page.index, texts: [] } });
+  const { pair, examples, dtype } = page.live;
+  const typed = pair ? ["", ""] : [""];
+  store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
+  const numbers = { ...page.numbers, step: 0 };
+  store.set({ run: "", runs: [{ run: "" }], index: { ...page.index, texts: [] }, numbers });
   const live = new Live(store);
   const openText = (text) => {
     live.open(text.split(JOIN));

@@ -65,7 +65,6 @@ function List({ texts, open, query, search }) {
   const [cell, chooseCell] = useState(null);
   const [top, scrollTo] = useState(0);
   const list = useRef(null);
-  const wanted = useRef(null); // the row that gets the focus
   const looked = query.trim();
   const asked = [looked, kind, cell, sort];
   const found = useMemo(() => texts.find({ query: looked, kind, cell, sort }), asked);
@@ -73,15 +72,9 @@ function List({ texts, open, query, search }) {
     list.current.scrollTop = 0;
     scrollTo(0);
   }, asked);
-  const focus = () => {
-    const row = list.current.querySelector(`[data-place="${wanted.current}"]`);
-    if (row !== null) wanted.current = null;
-    row?.focus({ preventScroll: true });
-  };
-  useLayoutEffect(focus);
-  const kinds = [["all", t`all texts`]];
-  if (texts.isLabelled) kinds.push(["right", t`right`], ["wrong", t`wrong`]);
-  kinds.push(["unsure", t`the least sure tenth`], ["unfamiliar", t`unfamiliar`]);
+  const ofLabels = texts.isLabelled ? [["right", t`right`], ["wrong", t`wrong`]] : [];
+  const others = [["unsure", t`the least sure tenth`], ["unfamiliar", t`unfamiliar`]];
+  const kinds = [["all", t`all texts`], ...ofLabels, ...others];
   const sorts = [
     ["confidence up", t`least sure first`], ["confidence down", t`surest first`],
     ["size down", t`longest first`], ["size up", t`shortest first`],
@@ -100,20 +93,6 @@ function List({ texts, open, query, search }) {
     cell && button(t`All cells`, () => chooseCell(null)),
     html`<span role="status">${t`${count(found.length)} of ${count(texts.size)}`}</span>`,
   ];
-  const move = (event) => {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (by === undefined) return;
-    event.preventDefault();
-    const { place } = document.activeElement.dataset;
-    const next = place === undefined ? Math.floor(top / ROW) : Number(place) + by;
-    const row = Math.min(found.length - 1, Math.max(0, next));
-    const { scrollTop, clientHeight } = list.current;
-    const end = ROW * (row + 1) - clientHeight;
-    list.current.scrollTop = Math.max(end, Math.min(scrollTop, ROW * row));
-    wanted.current = row;
-    scrollTo(list.current.scrollTop);
-    focus();
-  };
   const first = Math.max(0, Math.floor(top / ROW) - SPARE);
   const last = Math.min(found.length, first + Math.ceil(SEEN / ROW) + 2 * SPARE);
   const rows = found.slice(first, last).map((at, place) => {
@@ -125,7 +104,7 @@ function List({ texts, open, query, search }) {
     <${Confusion} texts=${texts} cell=${cell} choose=${chooseCell} />
     <div
       class="texts" role="region" aria-label=${t`Texts`} tabindex="0" ref=${list}
-      onscroll=${() => scrollTo(list.current.scrollTop)} onkeydown=${move}
+      onscroll=${() => scrollTo(list.current.scrollTop)}
     >
       <div class="space" role="list" style=${{ height: `${ROW * found.length}px` }}>${rows}</div>
     </div>

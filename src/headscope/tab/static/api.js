@@ -1,9 +1,8 @@
 /* Where the data comes from: the plugin's routes, or what a page has embedded. */
 
-import { Maps, arraysOf, bytesOf } from "./maps.js";
+import { Maps, arraysOf } from "./maps.js";
 
 const BASE = new URL("../", import.meta.url);
-const CACHED = 48; // answers
 
 /* {title, index, texts: [{maps, numbers}]} of a page, maps in base64; null in the tab. */
 export const page = JSON.parse(document.getElementById("data")?.textContent ?? "null");
@@ -23,33 +22,17 @@ export async function askJson(route, query) {
   return (await ask(route, query)).json();
 }
 
-/* What was kept under a key, or what `load` returns. The answers used last are kept: a Map is in
-   the order of insertion. */
-const cache = new Map();
-
-async function cached(question, load) {
-  const key = JSON.stringify(question);
-  const value = cache.get(key) ?? (await load());
-  cache.delete(key);
-  cache.set(key, value);
-  if (cache.size > CACHED) cache.delete(cache.keys().next().value);
-  return value;
-}
-
-/* `step` is an entry of the index: one that was recorded again has another time. */
+/* `step` is an entry of the index. */
 export async function askMaps(run, step, text) {
-  if (page) return new Maps(arraysOf(bytesOf(page.texts[text].maps).buffer));
-  return cached(["maps", run, step, text], async () => {
-    const response = await ask("maps", { run, step: step.step, text });
-    return new Maps(arraysOf(await response.arrayBuffer()));
-  });
+  if (page) return new Maps(arraysOf(Uint8Array.fromBase64(page.texts[text].maps).buffer));
+  const response = await ask("maps", { run, step: step.step, text });
+  return new Maps(arraysOf(await response.arrayBuffer()));
 }
 
 /* The numbers of a step; on a page each text has its own. */
-export async function askNumbers(run, step, text) {
-  const load = () => askJson("numbers", { run, step: step.step });
-  const numbers = page ? page.texts[text].numbers : await cached(["numbers", run, step], load);
-  return { ...numbers, step: step.step };
+export async function askNumbers(run, { step }, text) {
+  const numbers = page ? page.texts[text].numbers : await askJson("numbers", { run, step });
+  return { ...numbers, step };
 }
 
 /* The page of one text at one step that needs nothing else. */

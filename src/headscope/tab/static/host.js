@@ -20,15 +20,12 @@ function outer() {
 /* Dark or light as TensorBoard is; elsewhere as the system is. */
 export function followTheme() {
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
-  const host = outer() === window ? null : outer().document.body;
+  const { body } = outer().document;
   const apply = () => {
-    const isDark = host === null ? scheme.matches : host.classList.contains("dark-mode");
+    const isDark = outer() === window ? scheme.matches : body.classList.contains("dark-mode");
     document.documentElement.dataset.theme = isDark ? "dark" : "light";
   };
-  if (host !== null) {
-    const watcher = new MutationObserver(apply);
-    watcher.observe(host, { attributes: true, attributeFilter: ["class"] });
-  }
+  new MutationObserver(apply).observe(body, { attributeFilter: ["class"] });
   scheme.addEventListener("change", apply);
   apply();
 }
@@ -84,15 +81,12 @@ export function linkOf(store) {
   const own = store.maps?.values("contributions/shown")?.join(".");
   const values = { layer, head, query: query || null, unit: unit === "word" ? null : unit };
   values.classes = pair === null || pair.join(".") === own ? null : pair.join(".");
-  if (page) {
-    const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
-    Object.assign(values, { text: store.typed, kept: store.kept?.parts });
-    values.heads = ablated.join(" ") || null;
-  } else {
-    Object.assign(values, { run: store.run, text: store.shownText?.name });
-    values.step = store.steps[store.place]?.step;
-    Object.assign(values, { compare: compare?.run, at: compare?.step, with: compare?.text });
-  }
+  const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
+  const step = store.steps[store.place]?.step;
+  const beside = { compare: compare?.run, at: compare?.step, with: compare?.text };
+  const ofPage = { text: store.typed, kept: store.kept?.parts, heads: ablated.join(" ") || null };
+  const ofTab = { run: store.run, text: store.shownText?.name, step, ...beside };
+  Object.assign(values, page ? ofPage : ofTab);
   const named = Object.entries(values).flatMap(([name, value]) => {
     return [value ?? []].flat().map((each) => [PREFIX + name, each]);
   });

@@ -48,14 +48,10 @@ export function Maps({ store }) {
   const { compare, other, index, layer, head } = store;
   const isAlone = store.maps !== null && contributionsOf(store) === null; // there is nothing else
   const name = headName(index.layers, layer, head);
-  const beside = () => {
-    const own = other && headName(other.index.layers, layer, head);
-    const title = other ? `${other.name}: ${own}` : "";
-    return html`<${HeadMap} store=${store} other=${other} name="other-head" title=${title} />`;
-  };
+  const own = other && `${other.name}: ${headName(other.index.layers, layer, head)}`;
   const content = () => html`<div class="side-by-side">
     <${HeadMap} store=${store} name="head" title=${name} />
-    ${compare && beside()}
+    ${compare && html`<${HeadMap} store=${store} other=${other} name="other-head" title=${own} />`}
   </div>`;
   const looks = t`Where the chosen head looks`;
   return html`<${Fold} title=${looks} isOpen=${isAlone}>${content}</${Fold}>`;
@@ -66,19 +62,13 @@ function HeadMap({ store, other, name, title }) {
   const reader = map?.isRead ? legible(map.text.tokens[map.first]) : null;
   const looks = reader === null ? title : t`${title}: where ${reader} looks`;
   const scale = map && html`<span class="scale">
-    0<${Legend} />${formatNumber(map.most)}
+    0<span class="map-legend"></span>${formatNumber(map.most)}
   </span>`;
   const isMissing = map === null && store.maps !== null && other !== null;
   return html`<${Panel} name=${name} title=${looks} tools=${scale}>
     ${isMissing && t`There is no head here.`}
     ${map && html`<${Cells} store=${store} map=${map} title=${looks} />`}
   </${Panel}>`;
-}
-
-function Legend() {
-  const canvas = useRef(null);
-  useLayoutEffect(() => paint(canvas.current, [...WEIGHTS.keys()], 256, 255), []);
-  return html`<canvas class="map-legend" ref=${canvas} />`;
 }
 
 function Cells({ store, map, title }) {

@@ -1,30 +1,9 @@
 /* Arrays in one buffer, and the maps of a text among them. */
 
 const TYPES = {
-  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Uint16Array,
+  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Float16Array,
   float32: Float32Array,
 };
-
-/* Every number of 16 bits as one of 32. */
-const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  let size = (1024 + fraction) * 2 ** (exponent - 25);
-  if (exponent === 0) size = fraction * 2 ** -24;
-  if (exponent === 31) size = fraction ? NaN : Infinity;
-  return bits >> 15 ? -size : size;
-});
-
-function fromHalves(halves) {
-  return new Float32Array(halves.length).map((_, at) => HALVES[halves[at]]);
-}
-
-export function bytesOf(base64) {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
-  return bytes;
-}
 
 /* The arrays of a bundle (record/reader.py) by name: {shape, values}. */
 export function arraysOf(buffer) {
@@ -35,7 +14,7 @@ export function arraysOf(buffer) {
   for (const { name, type, shape, offset } of header) {
     const count = shape.reduce((product, side) => product * side, 1);
     const values = new TYPES[type](buffer, start + offset, count);
-    arrays.set(name, { shape, values: type === "float16" ? fromHalves(values) : values });
+    arrays.set(name, { shape, values: type === "float16" ? new Float32Array(values) : values });
   }
   return arrays;
 }

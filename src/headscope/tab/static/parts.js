@@ -95,7 +95,8 @@ export function Panel({ name, title, about, tools, error, children }) {
 }
 
 export function button(words, onclick, { name = "plain", ...others } = {}) {
-  return html`<button type="button" class=${name} onclick=${onclick} ...${others}>${words}</button>`;
+  const attributes = { ...others, class: name, onclick };
+  return html`<button type="button" ...${attributes}>${words}</button>`;
 }
 
 /* A select of [value, label] options, called by its label. */
@@ -125,13 +126,10 @@ export function pointing(store) {
 }
 
 /* What is seldom read, under one line; made when it is opened. */
-export function Fold({ title, children, isOpen = false, ontoggle = () => null }) {
-  const [isChosen, choose] = useState(null);
-  const open = isChosen ?? isOpen;
-  const toggle = (event) => {
-    choose(event.target.open);
-    ontoggle();
-  };
+export function Fold({ title, children, isOpen = false }) {
+  const [chosen, choose] = useState(null);
+  const open = chosen ?? isOpen;
+  const toggle = (event) => choose(event.target.open);
   return html`<details class="fold-view" open=${open} ontoggle=${toggle}>
     <summary>${title}</summary>
     ${open && children()}
@@ -145,7 +143,6 @@ export function useWidth() {
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => setWidth(node.current?.clientWidth ?? 0));
     observer.observe(node.current);
-    setWidth(node.current.clientWidth);
     return () => observer.disconnect();
   }, []);
   return [node, width];

@@ -6,9 +6,7 @@ import { html } from "./preact.js";
 import { t } from "./strings.js";
 
 const STEPS = [
-  ["best", t`best step`],
-  ["nearest", t`nearest step`],
-  ["first", t`first step`],
+  ["best", t`best step`], ["nearest", t`nearest step`], ["first", t`first step`],
   ["last", t`last step`],
 ];
 const LONGEST = 34; // characters of a run's name in a selector
@@ -61,7 +59,7 @@ function runChoice(store, names) {
 }
 
 function compareChoice(store, names, texts) {
-  const { runs, run, compare, steps, other } = store;
+  const { runs, run, compare, steps, other, index, place } = store;
   const options = [["", t`nothing`]];
   if (texts.length > 1) options.push(["text", t`another text`]);
   if (!page) options.push([`=${run}`, t`this run, another step`]);
@@ -70,32 +68,24 @@ function compareChoice(store, names, texts) {
   const isText = compare !== null && compare.text !== null;
   const chosen = compare === null ? "" : `=${compare.run}`; // a run may have no name
   const change = (changes) => store.set({ compare: { ...compare, ...changes } });
-  const numbers = new Set((other?.index ?? { steps }).steps.map(({ step }) => step));
-  if (typeof compare?.step === "number") numbers.add(compare.step);
-  const numbered = [...numbers].map((step) => [String(step), t`step ${step}`]);
-  const choose = (value) => chooseOther(store, value);
+  const choose = (value) => {
+    const near = steps[place]?.step === index?.best ? "best" : "nearest"; // best meets best
+    const step = value === `=${run}` ? "first" : near;
+    if (value === "") store.set({ compare: null });
+    else if (value === "text") change({ run, step: "nearest", text: store.text === 0 ? 1 : 0 });
+    else change({ run: value.slice(1), step, text: null });
+  };
   const chooseText = (text) => change({ text: Number(text) });
   const chooseStep = (step) => change({ step: /^\d+$/.test(step) ? Number(step) : step });
+  const numbers = new Set((other?.index ?? { steps }).steps.map(({ step }) => step));
+  if (typeof compare?.step === "number") numbers.add(compare.step);
+  const all = [...STEPS, ...[...numbers].map((step) => [String(step), t`step ${step}`])];
   const what = [t`Text that is compared with`, t`Step that is compared with`];
-  const all = [...STEPS, ...numbered];
   return [
     labelled("other", t`Compare with`, isText ? "text" : chosen, options, choose),
     isText && chooser("other-text", what[0], String(compare.text), texts, chooseText),
     compare && !isText && chooser("other-step", what[1], String(compare.step), all, chooseStep),
   ];
-}
-
-function chooseOther(store, value) {
-  if (value === "text") {
-    const text = store.text === 0 ? 1 : 0;
-    store.set({ compare: { run: store.run, step: "nearest", text } });
-    return;
-  }
-  const run = value.slice(1);
-  const isBest = store.steps[store.place]?.step === store.index?.best;
-  const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
-  const step = run === store.run ? "first" : near;
-  store.set({ compare: value === "" ? null : { run, step, text: null } });
 }
 
 /* Show the step a number of steps further on. */
