@@ -290,9 +290,6 @@ def test_the_best_steps_of_two_runs_meet(open_tab: Opener, tmp_path: Path) -> No
     answered_run(tmp_path / f"{JOB}-bbbb", heads=2, steps=(0, 78, 156, 468), kept=468)
     tab = open_tab(tmp_path, f"#p.heads.run={JOB}-aaaa")
     tab.drawn(60)
-    names = tab.find(".choose-other option").all_inner_texts()
-    assert sum(name.endswith("-bbbb") for name in names) == 1  # both ends of a long name
-    assert all(len(name) <= 35 for name in names)
     tab.compare(f"{JOB}-bbbb")
     tab.says(".other-head h2", "step 468")
     tab.says(".text .beside h3", "step 468")
@@ -343,7 +340,6 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.drawn(300)
     tab.says(MATTERS, "Heads were ablated at step 200")
     tab.says(".table h2", "heads were ablated at step 200")
-    tab.says("footer code", f"headscope inspect 'run=\"{tmp_path}/映画 評\"'")
     tab.find(".answer button >> text=Go to step 200").click()
     tab.drawn(200)
     assert tab.find("img").count() == 0
@@ -380,6 +376,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     for tab in tabs:
         tab.drawn(300)
         tab.says(MATTERS, "Heads are ablated when a run ends")
+        tab.shows(".answer code", f"headscope inspect 'run=\"{tmp_path}/映画 評\"'")
     for step in (200, 100, 0):
         tabs[1].press(",")
         tabs[1].drawn(step)

@@ -195,10 +195,8 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     total = numbers(tab.locator(SUM).inner_text())
     assert total[-1] == pytest.approx(np.log(likeliest / (1 - likeliest)), abs=0.006)
     rows = tab.locator(".cells-table tbody tr")
-    assert rows.count() == 8
-    assert rows.last.locator("th").inner_text() == "5 other heads"
-    tab.get_by_text("All heads and words").click()
     assert rows.count() == 12
+    tab.get_by_text("All heads and words").click()
     assert rows.first.locator("td").count() == 6 + 1  # each word, and the sum
 
 

@@ -24,7 +24,7 @@ STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; "
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 TEMPLATE = """<!DOCTYPE html>

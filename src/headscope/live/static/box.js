@@ -1,5 +1,4 @@
-/* The box in which a text is typed; of a run on pairs, two. Examples, and the text that is compared
-   with. */
+/* The box in which a text is typed, of a run on pairs two; and examples. */
 
 import { Failure, button, isolated } from "./parts.js";
 import { html, useRef, useState } from "./preact.js";

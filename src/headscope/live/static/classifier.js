@@ -65,13 +65,6 @@ export class Classifier {
     return { gamma: this.get(`${name}.weight`), beta: this.get(`${name}.bias`) };
   }
 
-  read(parts, options = {}) {
-    const steps = this.steps(parts, options);
-    let step = steps.next();
-    while (!step.done) step = steps.next();
-    return step.value;
-  }
-
   /* x W^T + b in pieces. */
   *linear(x, weight, inner, bias = null) {
     const rows = x.length / inner;

@@ -1,5 +1,4 @@
-/* The scores of the texts, how far probabilities can be believed, and how many texts are right
-   where only the surer ones get a label. */
+/* Scores of the texts, alone by confidence, and where only the surer ones get a label. */
 
 import { Panel, button, percent } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
@@ -115,11 +114,9 @@ function Coverage({ texts, order }) {
   const place = Math.max(1, Math.round(chosen * order.length)) - 1;
   const command = `min_confidence=${texts.confidence[order[place]].toFixed(4)}`;
   const [share, accuracy] = points[place].map(percent);
-  const some = Math.ceil(points.length / 400);
-  const line = points.filter((_, at) => at % some === 0 || at === points.length - 1);
   const name = t`Accuracy by share of texts that get a label`;
   return html`<figure>
-    ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", line]])}
+    ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", points]])}
     <input
       type="range" min="0.01" max="1" step="0.01" value=${chosen}
       aria-label=${t`Share of texts that get a label`}

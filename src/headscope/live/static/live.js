@@ -15,10 +15,8 @@ import { newStore } from "./store.js";
 import { t } from "./strings.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
-const NEXT = { zero: "uniform", uniform: "on" }; // a head that is on is switched off first
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
-  ["o", t`the chosen head: off, average, on`],
   ["a", t`all heads on`],
   ["k", t`compare the next texts with this one`],
 ];
@@ -71,7 +69,7 @@ class Live {
 
   /* Another text altogether, whose classes are its own; or of the same classes. */
   open(parts, pair = null) {
-    this.store.set({ pair, word: null, typed: parts, isChoice: true });
+    this.store.set({ pair, typed: parts, isChoice: true });
     return this.read(parts);
   }
 
@@ -108,7 +106,7 @@ class Live {
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
     if (!isSame) {
       const index = { ...page.index, texts: [text] };
-      store.set({ index, word: null, lit: null, query: 0, key: null });
+      store.set({ index, lit: null, query: 0, key: null });
     }
     if (this.since !== since) store.set({ seconds: (performance.now() - since) / 1000 });
     this.since = since; // of a text that is shown twice the first time counts
@@ -207,12 +205,9 @@ function listen(store, live) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const { layer, head, ablated, kept } = store;
     if (event.key === "/") document.querySelector("textarea").select();
-    else if (event.key === "o") {
-      store.switchHead(layer, head, NEXT[ablated.get(`${layer},${head}`)] ?? "zero");
-    } else if (event.key === "a") store.set({ ablated: new Map(), isChoice: true });
-    else if (event.key === "k") live.keep(kept === null ? live.result : null);
+    else if (event.key === "a") store.set({ ablated: new Map(), isChoice: true });
+    else if (event.key === "k") live.keep(store.kept === null ? live.result : null);
     else return;
     event.preventDefault();
   });

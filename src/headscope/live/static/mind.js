@@ -1,5 +1,4 @@
-/* What would change the prediction: each word is removed and the network run again, and the fewest
-   removals that lead to another class are found greedily. */
+/* What would change the prediction: words are removed, and the network reads the rest. */
 
 import { contributionsOf } from "./contributions.js";
 import { Panel, button, classLabel, formatSigned, isolated } from "./parts.js";
@@ -13,9 +12,9 @@ const TRIED = 12; // of them that are tried together with those removed before
 const FEWEST = 6; // removals, at most
 const NAMED = 8;
 
-/* Fill store.mind for a text, {effects, count, flip, open}: the change of the lead without each
-   word, how many words there are to try, and the removals that were found with the class that then
-   leads. `run` gives the logits of other texts, null where the reader has gone on. */
+/* Fill store.mind for a text: the change of the lead without each word, how many words there are to
+   try, and the fewest removals found that change the class. `run` gives the logits of other texts,
+   null where the reader has gone on. */
 export async function changeMind(store, { text, logOdds: logits }, run) {
   const units = unitsOf(text, "word").filter(({ from }) => from !== null);
   const isFit = units.length > 1 && text.text !== "" && store.maps.values("given") === null;

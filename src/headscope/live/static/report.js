@@ -1,5 +1,4 @@
-/* What the run learned over many texts: the words of each class and head, every text in a list, the
-   scores. A click on a text puts it into the network above. */
+/* What the run learned over many texts: words, every text in a list, scores. */
 
 import { page } from "./api.js";
 import { Scores } from "./curves.js";

@@ -48,8 +48,7 @@ class NormalForm {
     return Array.from(both).length === 1 && this.decomposed.test(both) ? both : null;
   }
 
-  /* NFKC of a cluster, step by step: [character, its place in the cluster], of characters that are
-     composed the first one's. */
+  /* NFKC of a cluster, step by step: [character, its place; of composed ones the first place]. */
   composed(cluster) {
     const found = []; // decomposed, with how many characters each is more than the text has
     for (const character of cluster) {

@@ -1,5 +1,4 @@
-/* The run's answer: which heads matter, by the ablation of each at the best step, and its
-   contribution. */
+/* The run's answer: which heads matter over many texts. */
 
 import { page } from "./api.js";
 import { contributionsOf } from "./contributions.js";
@@ -16,22 +15,19 @@ function studyOf({ numbers, bestNumbers }) {
   return [numbers, bestNumbers].find(isStudy) ?? null;
 }
 
-/* The heads, the most important first: in the order in which the answer selected them into sets;
-   else by their contribution in this text, else by the loss when ablated; null where nothing tells
-   them apart. */
+/* The heads, the most important first: in the order in which the answer selected them into sets,
+   else by their contribution in this text, else by the loss when ablated. */
 export function rankHeads(store) {
   const study = studyOf(store);
   const found = contributionsOf(store);
   const order = study?.extra["sets/heads"]?.map((place) => place.join());
   const losses = study?.measures.loss_zeroed?.mean;
-  let rankOf = null;
-  if (order) rankOf = ({ layer, head }) => order.indexOf(`${layer},${head}`) + 1 || Infinity;
-  else if (found !== null) {
-    rankOf = ({ layer, head }) => {
-      return found.has(layer, head) ? -Math.abs(found.headSum(layer, head)) : 0;
-    };
-  } else if (losses) rankOf = ({ layer, head }) => -Math.abs(losses[layer][head] ?? 0);
-  return rankOf && allHeads(store).sort((a, b) => rankOf(a) - rankOf(b));
+  const rankOf = ({ layer, head }) => {
+    if (order) return order.indexOf(`${layer},${head}`);
+    if (found?.has(layer, head)) return -Math.abs(found.headSum(layer, head));
+    return -Math.abs(losses?.[layer][head] ?? 0);
+  };
+  return allHeads(store).sort((a, b) => rankOf(a) - rankOf(b));
 }
 
 export function allHeads({ index }) {
@@ -41,7 +37,7 @@ export function allHeads({ index }) {
 }
 
 /* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
-export function runOf({ logdir, run }) {
+function runOf({ logdir, run }) {
   const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
   if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "run=<run>";
   return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;

@@ -46,8 +46,7 @@ export function outcome(promise) {
   return promise.then((value) => [value, null], (error) => [null, error.message]);
 }
 
-/* One request under way and the newest wish after it: whoever drags a slider sees what arrives on
-   the way. */
+/* One request under way and the newest wish after it: who drags a slider sees steps on the way. */
 export function latest() {
   let isBusy = false;
   let next = null;

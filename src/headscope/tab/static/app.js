@@ -1,6 +1,6 @@
 /* The views of a text, and where they stand. */
 
-import { Answer, runOf } from "./answer.js";
+import { Answer } from "./answer.js";
 import { askPage, page } from "./api.js";
 import { Learned } from "./learned.js";
 import { Ledger } from "./ledger.js";
@@ -58,7 +58,7 @@ function App({ store, slots }) {
     <main data-view=${compare === null ? "one" : "beside"}>
       ${(isThere || slots.box) && views(store, slots)}
     </main>
-    <footer>${footer(store, slots.keys ?? [])}</footer>`;
+    <footer>${footer(slots.keys ?? [])}</footer>`;
 }
 
 function views(store, slots) {
@@ -88,7 +88,7 @@ function notes({ index, maps, shownText }) {
     return [legible(name), legible(String(words), LONGEST_NOTE)];
   });
   const facts = page ? [[t`Text`, shownText.text], ...ofRecord(shownText.notes)] : [];
-  const check = maps?.number("check") ?? null;
+  const check = maps?.values("check")?.[0] ?? null;
   const known = check ? check.toExponential(1) : String(check ?? t`not measured`);
   const words = t`Largest difference between the heads’ outputs and these maps times the values:
     ${known}.`;
@@ -110,13 +110,10 @@ function otherLanguage() {
   return button(name, () => choose(other), { lang: other });
 }
 
-function footer(store, others) {
+function footer(others) {
   const keys = [...(page ? [] : STEP_KEYS), ...others, ...KEYS];
-  const command = html`<code>headscope inspect ${runOf(store)} 'text="..."'</code>`;
-  const any = html`<p>${t`A page of any other text, with every head: `}${command}</p>`;
-  return html`${!page && store.listed?.trained && any}
-    <details class="help">
-      <summary>${t`Keys`}</summary>
-      <dl>${keys.map(([key, words]) => html`<dt>${key}</dt><dd>${words}</dd>`)}</dl>
-    </details>`;
+  return html`<details class="help">
+    <summary>${t`Keys`}</summary>
+    <dl>${keys.map(([key, words]) => html`<dt>${key}</dt><dd>${words}</dd>`)}</dl>
+  </details>`;
 }

@@ -1,6 +1,4 @@
-/* The log-odds of a class against another as a sum: over words and biases; and for each layer over
-   what passes through its heads, what goes past them and the biases above.
-   See docs/contributions.md. */
+/* The log-odds of a class against another as sums: see docs/contributions.md. */
 
 import { unitsOf } from "./words.js";
 

@@ -1,5 +1,4 @@
-/* The window around the tab: its theme, whether it shows, and the address, which is a link to what
-   is shown. A page is its own host. */
+/* The window around the tab: its theme, whether it shows, and the address, a link to this view. */
 
 import { page } from "./api.js";
 
@@ -32,12 +31,8 @@ export function followTheme() {
 
 /* Not while another tab is in front: a hidden frame takes no room. */
 export function isVisible() {
-  if (document.visibilityState !== "visible") return false;
-  try {
-    return window.frameElement === null || window.frameElement.getClientRects().length > 0;
-  } catch {
-    return true;
-  }
+  const frame = outer() === window ? null : window.frameElement;
+  return document.visibilityState === "visible" && frame?.getClientRects().length !== 0;
 }
 
 function hashParts() {

@@ -1,5 +1,4 @@
-/* The "Heads" tab of TensorBoard, which calls `render` in an empty frame; and the page without a
-   server. */
+/* The tab of TensorBoard, which calls `render` in an empty frame; and the page without a server. */
 
 import { page } from "./api.js";
 import { mount } from "./app.js";
@@ -9,7 +8,6 @@ import { newStore } from "./store.js";
 import { moveStep } from "./toolbar.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
-const GLANCE = 500; // and at whether anybody looks
 
 /* The style sheet of the tab, once it is there or cannot be; a page has its own. */
 async function loadStyle() {
@@ -19,27 +17,14 @@ async function loadStyle() {
   const viewport = document.createElement("meta");
   Object.assign(viewport, { name: "viewport", content: "width=device-width, initial-scale=1" });
   document.head.append(viewport, sheet);
-  await new Promise((resolve) => {
-    for (const event of ["load", "error"]) sheet.addEventListener(event, resolve);
-  });
+  await new Promise((resolve) => Object.assign(sheet, { onload: resolve, onerror: resolve }));
 }
 
 /* Ask for new runs and steps while somebody looks. */
 function poll(loader) {
-  let visible = true;
-  let last = performance.now();
-  const look = () => {
-    const before = visible;
-    visible = isVisible();
-    if (!visible || (before && performance.now() - last < POLL)) return;
-    last = performance.now();
-    loader.refresh(readLink());
-  };
-  setInterval(look, GLANCE);
-  document.addEventListener("visibilitychange", () => {
-    visible = false; // as it was until now, or is from now on
-    look();
-  });
+  const look = () => isVisible() && loader.refresh(readLink());
+  setInterval(look, POLL);
+  document.addEventListener("visibilitychange", look);
 }
 
 export async function render() {

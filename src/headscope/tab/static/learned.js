@@ -1,5 +1,4 @@
-/* Words that the run learned, over many texts: those that add most to each class, and through each
-   head. */
+/* Words that add most to each class over many texts, and through each head. */
 
 import { Panel, SumBar, button, chooser, formatSigned, isolated, unfolder } from "./parts.js";
 import { html, useState } from "./preact.js";

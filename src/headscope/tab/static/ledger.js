@@ -11,8 +11,7 @@ import { languageOf } from "./words.js";
 const LEAST = 0.025; // share of the bar, below which a word is one of the others
 const MOST = 12; // words that have a part of their own
 
-/* The parts of the log-odds in hundredths that add up: words {word, value, units}, others, biases,
-   and what is missing. */
+/* The parts of the log-odds, to the hundredth, that add up; and their total. */
 function termsOf(found, { units, groups }) {
   const size = sumOf(groups.map(({ value }) => Math.abs(value)));
   const isLarge = ({ value }, at) => at < MOST && Math.abs(value) >= LEAST * size;
@@ -38,8 +37,7 @@ function termsOf(found, { units, groups }) {
   return [terms.map((term, at) => ({ ...term, number: numbers[at] / 100 })), total / 100];
 }
 
-/* Parts for the class from 0 to the right, then those against it from there to the left, each with
-   its ends in percent of the bar. */
+/* Parts for the class from 0 to the right, those against it back to the left, in percent. */
 function laidOut(terms, total) {
   const most = sumOf(terms.map(({ number }) => Math.max(0, number)));
   const low = Math.min(0, total);

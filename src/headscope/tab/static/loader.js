@@ -14,7 +14,7 @@ export class Loader {
     Object.assign(this, { store, requests: latest(), otherRequests: latest() });
     store.subscribe(["run"], () => page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
-      store.set({ ...OF_STEP, other: null, word: null, lit: null }); // of other tokens
+      store.set({ ...OF_STEP, other: null, lit: null }); // of other tokens
       store.setErrors({ maps: null, other: null });
     });
     store.subscribe(["run", "text", "step", "index"], () => this.loadStep());
@@ -179,7 +179,7 @@ export function hold(store) {
   const { maps, pair, headChosen } = store;
   if (maps === null) return;
   const found = contributionsOf(store);
-  const first = found === null ? rankHeads(store)?.[0] : { layer: found.layer, head: found.first };
+  const first = found === null ? rankHeads(store)[0] : { layer: found.layer, head: found.first };
   if (first && !headChosen && (found === null || pair === null)) store.set(first);
   if (pair === null && found !== null) store.set({ pair: ownPair(maps) });
 }

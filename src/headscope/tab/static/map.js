@@ -1,5 +1,4 @@
-/* Where one head looks: a map with queries down and keys across; of a last layer the row that the
-   answer is read at, since nobody reads the others. */
+/* Where one head looks: queries down, keys across; of a last layer the row that is read. */
 
 import { contributionsOf } from "./contributions.js";
 import { Fold, Panel, formatNumber, isolated, legible, useWidth } from "./parts.js";
@@ -45,9 +44,9 @@ function mapOf(store, other) {
 
 /* The map of this run or text, and of the one that it is compared with. */
 export function Maps({ store }) {
-  const { compare, other, index, layer, head } = store;
+  const { compare, other, layer, head } = store;
   const isAlone = store.maps !== null && contributionsOf(store) === null; // there is nothing else
-  const name = headName(index.layers, layer, head);
+  const name = store.headName(layer, head);
   const own = other && `${other.name}: ${headName(other.index.layers, layer, head)}`;
   const content = () => html`<div class="side-by-side">
     <${HeadMap} store=${store} name="head" title=${name} />

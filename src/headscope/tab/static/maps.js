@@ -42,10 +42,6 @@ export class Maps {
     return this.arrays.get(name)?.values ?? null;
   }
 
-  number(name) {
-    return this.values(name)?.[0] ?? null;
-  }
-
   /* Classes by falling probability as [name, probability], and the prediction. */
   prediction(classes) {
     const nameOf = (place) => classes[place] ?? `class ${place}`;

@@ -1,6 +1,5 @@
-/* Heads and the words that decide, of one layer: what passes through each head at each of them, the
-   sums of rows and columns, what goes past the layer and the biases above; where the network runs
-   here, each head can be switched on, to an average, or off. */
+/* Heads and the words that decide, of one layer: what passes through each head at each of them, with
+   sums; where the network runs here, each head is on, an average, or off. */
 
 import { allHeads } from "./answer.js";
 import { contributionsOf, sumOf } from "./contributions.js";
@@ -8,12 +7,11 @@ import {
   Panel, SumBar, button, chooser, formatSigned, isolated, percent, pointing, tint, unfolder,
   useWidth,
 } from "./parts.js";
-import { html, useRef, useState } from "./preact.js";
+import { html, useMemo, useState } from "./preact.js";
 import { roundedTable, roundedTo } from "./rounding.js";
 import { t } from "./strings.js";
 import { languageOf } from "./words.js";
 
-const ROWS = 8; // heads in sight
 const STATES = [
   ["on", t`on`, t`as it is`],
   ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
@@ -28,20 +26,16 @@ export function Matrix({ store }) {
 function Cells({ store, found }) {
   const [node, width] = useWidth();
   const [isWhole, setWhole] = useState(false);
-  const kept = useRef({ key: [] });
   const layer = Math.min(store.layer, found.layers - 1);
   const words = found.inWords(store.shownText, store.unit);
   const room = Math.max(2, Math.floor((width - 430) / 84) || 8);
-  const { shownText, shown, unit, word, pair } = store;
-  const key = [shownText, shown, unit, word, pair?.join(), layer, isWhole, room];
+  const { shownText, shown, unit, pair } = store;
   // While heads are switched rows and columns stay where they are.
-  const isSame = kept.current.key.every((part, at) => part === key[at]);
-  if (!isSame || kept.current.key.length === 0) {
-    kept.current = { key, ...chosenOf(store, found, layer, words, isWhole ? Infinity : room) };
-  }
-  const { heads } = kept.current;
-  const places = new Map(words.groups.map((group, at) => [group.word, at]));
-  const columns = kept.current.names.map((name) => places.get(name));
+  const [heads, names] = useMemo(() => {
+    const groups = isWhole ? words.groups : words.groups.slice(0, room);
+    return [found.headsOf(layer).map(([head]) => head), groups.map(({ word }) => word)];
+  }, [shownText, shown, unit, pair?.join(), layer, isWhole, room]);
+  const columns = names.map((name) => words.groups.findIndex((group) => group.word === name));
   const table = numbersOf(found, layer, words, heads, columns);
   const isOne = found.layers === 1;
   const where = layer === 0 ? t`at that word` : t`at that position, where the words have mixed`;
@@ -83,31 +77,15 @@ function switches(store) {
   ];
 }
 
-/* Which heads are rows, and which words columns: the largest, and the one that is chosen. */
-function chosenOf({ word }, found, layer, { groups, units }, room) {
-  const all = found.headsOf(layer).map(([head]) => head);
-  const most = all.length > ROWS ? ROWS - 1 : ROWS;
-  const isPinned = ({ places }) => {
-    return word !== null && places.some((at) => word >= units[at].start && word < units[at].end);
-  };
-  const names = groups.filter((group, at) => at < room || isPinned(group)).map(({ word }) => word);
-  return { heads: room === Infinity ? all : all.slice(0, most), names };
-}
-
-/* All numbers, in hundredths that add up: {cells, rows, columns, others, parts, total}. */
+/* All numbers, in hundredths that add up. */
 function numbersOf(found, layer, words, heads, columns) {
   const hasRest = columns.length < words.groups.length || found.unseen !== 0;
   const lineOf = (head) => {
     const all = found.ofGroups(layer, head, words);
-    const cells = columns.map((at) => all[at] ?? 0);
+    const cells = columns.map((at) => all[at]);
     return hasRest ? [...cells, found.headSum(layer, head) - sumOf(cells)] : cells;
   };
   const lines = heads.map(lineOf);
-  const others = found.headsOf(layer).filter(([head]) => !heads.includes(head));
-  if (others.length > 0) {
-    const own = others.map(([head]) => lineOf(head));
-    lines.push(own[0].map((_, column) => sumOf(own.map((line) => line[column]))));
-  }
   const sums = lines.map(sumOf);
   const ofColumns = (lines[0] ?? []).map((_, at) => sumOf(lines.map((line) => line[at])));
   const above = found.biasesAbove(layer);
@@ -119,7 +97,7 @@ function numbersOf(found, layer, words, heads, columns) {
   const bottom = roundedTo(ofColumns, all);
   const cells = roundedTable(lines, rows, bottom);
   const ends = parts.map(([name], at) => [name, rest[at]]);
-  return { cells, rows, bottom, all, ends, total, hasRest, others: others.length };
+  return { cells, rows, bottom, all, ends, total, hasRest };
 }
 
 const shownAs = (hundredths) => formatSigned(hundredths / 100);
@@ -127,7 +105,7 @@ const shownAs = (hundredths) => formatSigned(hundredths / 100);
 function grid(store, found, layer, words, heads, columns, table) {
   const { units, groups, scale } = words;
   const { lit } = store;
-  const shown = columns.map((at) => groups[at]).filter(Boolean);
+  const shown = columns.map((at) => groups[at]);
   const isIn = (at) => lit >= units[at].start && lit < units[at].end;
   const of = ({ places }, name) => {
     const isLit = lit !== null && places.some(isIn);
@@ -143,20 +121,18 @@ function grid(store, found, layer, words, heads, columns, table) {
   const rest = t`${counted(groups) - counted(shown)} others`;
   if (table.hasRest) header.push(html`<th scope="col" class="others">${rest}</th>`);
   const most = table.rows.reduce((top, sum) => Math.max(top, Math.abs(sum / 100)), scale);
-  const rowOf = (name, at, head) => {
+  const rows = heads.map((head, at) => {
     const cells = table.cells[at].map((number, column) => {
       const own = shown[column] ? of(shown[column], "cell") : { class: "cell others" };
       const color = tint(number / 100, scale, own.class);
       return html`<td ...${own} ...${color}>${shownAs(number)}</td>`;
     });
-    return html`<tr key=${head ?? "others"}>
-      <th scope="row">${name}</th>${cells}<td class="sum-of">
+    return html`<tr key=${head}>
+      <th scope="row">${nameOf(store, found, layer, head)}</th>${cells}<td class="sum-of">
         <b>${shownAs(table.rows[at])}</b><${SumBar} value=${table.rows[at] / 100} scale=${most} />
       </td>
     </tr>`;
-  };
-  const rows = heads.map((head, at) => rowOf(nameOf(store, found, layer, head), at, head));
-  if (table.others > 0) rows.push(rowOf(t`${table.others} other heads`, heads.length));
+  });
   const foot = table.bottom.map((number, at) => {
     return html`<td ...${shown[at] ? of(shown[at], "") : {}}>${shownAs(number)}</td>`;
   });

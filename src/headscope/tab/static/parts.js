@@ -1,5 +1,4 @@
-/* Names, numbers and the parts that views are made of. Text is a child or an attribute of an
-   element: it cannot become markup. */
+/* Names, numbers and the parts of views. Text is a child or an attribute, and never markup. */
 
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
 
@@ -64,8 +63,7 @@ export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/* Class and style of a node coloured by a number on a linear scale: for the asked class, or
-   against it. */
+/* Class and style of a node coloured by a number, on a linear scale. */
 export function tint(value, scale, name) {
   const strength = value ? Math.min(1, Math.abs(value) / scale) : 0;
   return { class: value < 0 ? `${name} less` : name, style: { "--strength": strength.toFixed(3) } };

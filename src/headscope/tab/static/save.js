@@ -7,8 +7,8 @@ import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
-const PICTURED = ["text", "prediction", "adds-up", "heads-words"];
-const GAP = 10; // pixels beneath
+const SVG = "http://www.w3.org/2000/svg";
+const LEFT_OUT = "head > *, script, noscript, .toolbar, footer, .fold-view, [class*=report-]";
 
 /* A menu of the kinds of files, and the link; `askPage` gives the page of a text, or is null. */
 export function SaveMenu({ store, askPage }) {
@@ -41,59 +41,33 @@ async function copyLink(store) {
   return t`link copied`;
 }
 
-/* The first screen painted on a canvas, its boxes and words: no browser lets a page with our policy
-   load a picture of itself. */
-function picture() {
-  const main = document.querySelector("main").getBoundingClientRect();
-  const panels = PICTURED.flatMap((name) => [...document.querySelectorAll(`main > .${name}`)]);
-  const high = Math.max(...panels.map((node) => node.getBoundingClientRect().bottom)) - main.top;
-  const canvas = document.createElement("canvas");
-  Object.assign(canvas, { width: SHARP * main.width, height: SHARP * (high + GAP) });
-  const context = canvas.getContext("2d");
-  context.scale(SHARP, SHARP);
-  context.fillStyle = getComputedStyle(document.body).backgroundColor;
-  context.fillRect(0, 0, canvas.width, canvas.height);
-  context.translate(-main.left, -main.top);
-  for (const node of panels.flatMap((panel) => [panel, ...panel.querySelectorAll("*")])) {
-    if (node.checkVisibility({ visibilityProperty: true })) paint(context, node);
-  }
-  return new Promise((resolve) => canvas.toBlob(resolve));
-}
-
-function paint(context, node) {
-  const { left, top, width, height } = node.getBoundingClientRect();
-  const style = getComputedStyle(node);
-  context.beginPath();
-  context.roundRect(left, top, width, height, parseFloat(style.borderTopLeftRadius) || 0);
-  context.fillStyle = style.backgroundColor;
-  context.fill();
-  if (parseFloat(style.borderTopWidth) > 0) {
-    context.strokeStyle = style.borderTopColor;
-    context.stroke();
-  }
-  context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
-  context.fillStyle = style.color;
-  if (node.tagName === "SELECT") {
-    const words = node.selectedOptions[0]?.label ?? "";
-    write(context, words, node.getBoundingClientRect(), parseFloat(style.paddingLeft));
-    return;
-  }
-  const range = document.createRange();
-  for (const child of node.childNodes) {
-    if (child.nodeType !== Node.TEXT_NODE) continue;
-    for (const { 0: word, index } of child.data.matchAll(/\S+/g)) {
-      range.setStart(child, index);
-      range.setEnd(child, index + word.length);
-      const place = range.getBoundingClientRect();
-      if (place.width > 0 && place.left < left + width) write(context, word, place, 0);
-    }
-  }
-}
-
-function write(context, words, { left, top, height }, indent) {
-  const size = context.measureText(words);
-  const [above, below] = [size.fontBoundingBoxAscent, size.fontBoundingBoxDescent];
-  context.fillText(words, left + indent, top + (height - above - below) / 2 + above);
+/* The views that are seen, as the picture of a document within a picture. */
+async function picture() {
+  const root = document.documentElement;
+  const { width, height } = document.querySelector("main").getBoundingClientRect();
+  const copy = root.cloneNode(true);
+  copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
+  const style = copy.querySelector("head").appendChild(document.createElement("style"));
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
+  const controlsOf = (own) => own.querySelectorAll("main :is(textarea, select)");
+  controlsOf(root).forEach((control, at) => { // what was typed and chosen is no attribute
+    const [option] = control.selectedOptions ?? [];
+    controlsOf(copy)[at].replaceChildren(option?.cloneNode(true) ?? control.value);
+  });
+  const drawing = document.createElementNS(SVG, "svg");
+  for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
+  drawing.style.fontSize = getComputedStyle(root).fontSize;
+  const frame = drawing.appendChild(document.createElementNS(SVG, "foreignObject"));
+  for (const name of ["width", "height"]) frame.setAttribute(name, "100%");
+  frame.append(copy);
+  const image = new Image(width, height);
+  const markup = new XMLSerializer().serializeToString(drawing);
+  image.src = `data:image/svg+xml,${encodeURIComponent(markup)}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(SHARP * width, SHARP * height);
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas.convertToBlob();
 }
 
 /* A row a token: its words, what it adds, and what passes through each head at its position. */
@@ -113,22 +87,13 @@ function table(store) {
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
 }
 
-/* All that is known of the text. */
-function numbers(store) {
-  const { index, maps, shownText } = store;
-  const { text, tokens, label } = shownText;
-  const found = contributionsOf(store);
-  const { ranked, predicted } = maps.prediction(index.classes);
-  const content = { text, label, predicted, probabilities: Object.fromEntries(ranked), tokens };
-  if (found !== null) {
-    const own = [found.asked, found.against].map((place) => index.classes[place] ?? null);
-    const heads = found.places.map(([layer, head]) => {
-      return { layer, head, positions: Array.from(found.ofHead(layer, head)) };
-    });
-    const sums = { log_odds: found.total, words: Array.from(found.words), heads };
-    const past = Array.from({ length: found.layers }, (_, layer) => found.past(layer));
-    const rest = { past, biases: Array.from(found.biasesOf) };
-    Object.assign(content, { class: own[0], against: own[1], ...sums, ...rest });
-  }
-  return new Blob([JSON.stringify(content, null, 1)], { type: "application/json" });
+/* All that is known of the text: arrays as in docs/record-format.md. */
+function numbers({ index, maps, shownText: { text, tokens, label } }) {
+  const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
+    return [name, { shape, values: [...values] }];
+  });
+  const { predicted } = maps.prediction(index.classes);
+  const known = { text, label, predicted, classes: index.classes, tokens };
+  const content = JSON.stringify({ ...known, arrays: Object.fromEntries(arrays) });
+  return new Blob([content], { type: "application/json" });
 }

@@ -3,9 +3,6 @@
 import { page } from "./api.js";
 import { t } from "./strings.js";
 
-/* What may be put in place of a head's map or output, as it is called. */
-const ABLATIONS = { zero: t`zero`, uniform: t`average` };
-
 class Store {
   constructor(values) {
     Object.assign(this, values);
@@ -59,11 +56,8 @@ class Store {
     return nameOf(this.index?.layers ?? [], layer);
   }
 
-  /* A head as people call it, and how it is ablated. */
   headName(layer, head) {
-    const name = headName(this.index.layers, layer, head);
-    const change = ABLATIONS[this.ablated.get(`${layer},${head}`)];
-    return change === undefined ? name : `${name} (${change})`;
+    return headName(this.index.layers, layer, head);
   }
 
   setErrors(messages) {
@@ -108,7 +102,6 @@ const EMPTY = {
   headChosen: false, query: 0, key: null, compare: null, wanted: null,
   unit: "word", // that contributions are summed over
   pair: null, // the classes that are held against each other, by their places: [asked, against]
-  word: null, // the token of a word that has its column in the matrix in any case
   lit: null, // the token of the word that is pointed at
   canSwitch: false, // whether the network runs here, with heads on or off
   ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs
@@ -124,19 +117,11 @@ export function newStore() {
   return new Store(EMPTY);
 }
 
-/* The names of layers as they are shown: of a foreign model's modules, the number of each. */
-function layerNames(layers) {
-  const parts = layers.map((name) => name.split("."));
-  if (parts.some((own) => own.length < 3)) return layers;
-  const numbers = parts.map((own) => own.filter((part) => /^\d+$/.test(part)).join("."));
-  const areApart = new Set(numbers).size === layers.length && !numbers.includes("");
-  return areApart ? numbers.map((number) => `layer ${number}`) : layers;
-}
-
-/* Layer 0 of a model of ours is called so in its language. */
+/* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
-  const name = layerNames(layers)[layer] ?? `layer ${layer}`;
-  return name === `layer ${layer}` ? t`layer ${layer}` : name;
+  const numbers = layers.map((name) => /(?:^layer |\.)(\d+)(?:$|\.)/.exec(name)?.[1]);
+  const areApart = new Set(numbers).size === layers.length && !numbers.includes(undefined);
+  return areApart ? t`layer ${numbers[layer] ?? layer}` : (layers[layer] ?? t`layer ${layer}`);
 }
 
 /* A head as people call it: without its layer where there is one layer. */

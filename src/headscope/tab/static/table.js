@@ -1,26 +1,16 @@
 /* The numbers of every head: a row a head. A click on a column's name sorts. */
 
-import { EFFECTS, allHeads, rankHeads } from "./answer.js";
+import { EFFECTS, rankHeads } from "./answer.js";
 import { Panel, button, formatNumber, isolated, legible } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
-/* The columns in their order, by the names of the record: [what stands above it, its title]. */
-const COLUMNS = {
-  effect: ["effect", t`whether ablating the head changes the loss, by 95 % intervals`],
-  loss_zeroed: ["loss change", t`of the loss when the head's output is set to zero, in nats`],
-  accuracy_zeroed: ["accuracy change", t`of the accuracy when its output is set to zero`],
-  contribution: ["contribution", t`what passes through it to the log-odds of the predicted class`],
-  role: ["role", t`what the head does, by rules over its numbers; the title has the score`],
-  entropy_share: ["entropy share", t`of a query's weights over ln of the tokens: 0 one key, 1 all`],
-  mean_distance: ["distance", t`tokens between a query and what it looks at, mean`],
-  self: ["self", t`weight to the token itself`],
-  previous: ["previous", t`weight to the token before`],
-  next: ["next", t`weight to the token after`],
-  first: ["first", t`weight to the first token, [CLS]`],
-  separator: ["separator", t`weight to separators, [SEP]`],
-  crossing: ["crossing", t`of pairs: weight from one text to the other`],
-};
+/* The columns that stand first, by the names of the record, and what stands above some. */
+const FIRST = [
+  "effect", "loss_zeroed", "accuracy_zeroed", "contribution", "role", "entropy_share",
+  "mean_distance", "self", "previous", "next", "first", "separator", "crossing",
+];
+const NAMES = { loss_zeroed: t`loss change`, accuracy_zeroed: t`accuracy change` };
 const OF_EXTRA = { effect: "effects", role: "roles" };
 
 /* What is known of a head at a step: [words, what it is sorted by, title, error]. */
@@ -51,11 +41,9 @@ export function HeadTable({ store }) {
   }
   if (index === null || numbers === null) return null;
   const { measures, extra } = numbers;
-  const known = Object.keys(COLUMNS).filter((name) => {
-    return OF_EXTRA[name] ? OF_EXTRA[name] in extra : Object.hasOwn(measures, name);
-  });
+  const known = FIRST.filter((name) => OF_EXTRA[name] in extra || Object.hasOwn(measures, name));
   const columns = [...known, ...Object.keys(measures).filter((name) => !known.includes(name))];
-  const heads = (rankHeads(store) ?? allHeads(store)).map(({ layer, head }) => {
+  const heads = rankHeads(store).map(({ layer, head }) => {
     return { layer, head, cells: columns.map((name) => cellOf(numbers, name, layer, head)) };
   });
   const by = sorted && columns.indexOf(sorted.column);
@@ -64,13 +52,12 @@ export function HeadTable({ store }) {
   if (sorted?.falling) heads.reverse();
   heads.sort((a, b) => (a.cells[by]?.[1] === null) - (b.cells[by]?.[1] === null)); // at the end
   const header = ["head", ...columns].map((name) => {
-    const [words, about] = COLUMNS[name] ?? [name.replaceAll("_", " "), ""];
+    const words = Object.hasOwn(NAMES, name) ? NAMES[name] : name.replaceAll("_", " ");
     const isHere = sorted?.column === name;
     const direction = sorted?.falling ? "descending" : "ascending";
     const falling = isHere ? !sorted.falling : !["head", "role"].includes(name);
-    const own = button(legible(words, 40), () => sort({ column: name, falling }), { title: about });
     return html`<th scope="col" data-column=${name} aria-sort=${isHere ? direction : "none"}>
-      ${own}
+      ${button(legible(words, 40), () => sort({ column: name, falling }), { name: "" })}
     </th>`;
   });
   const rows = heads.map(({ layer, head, cells }) => {

@@ -17,11 +17,11 @@ const SIDES = ["A", "B"];
 
 /* Units of a text as buttons in a row, which is one stop of the Tab key: arrow keys move along it.
    `words` has what each adds, as contributions have it; null where that is not known. */
-function Units({ store, shownText, words, scale, label, onchoose }) {
+function Units({ store, shownText, words, scale, label }) {
   const [focus, setFocus] = useState(0);
   const { text, special, segments } = shownText;
   const units = words?.units ?? unitsOf(shownText, "token");
-  const own = shownText === store.shownText ? store : { lit: null, word: null, query: null };
+  const own = shownText === store.shownText ? store : { lit: null, query: null };
   const isIn = (token, { start, end }) => token !== null && token >= start && token < end;
   const nodes = units.map((each, at) => {
     const value = words?.sums[at] ?? null;
@@ -35,8 +35,8 @@ function Units({ store, shownText, words, scale, label, onchoose }) {
     const number = Math.abs(value) >= NUMBERED * scale ? formatSigned(value) : "";
     return html`<button
       type="button" key=${at} ...${tint(value, scale, names.join(" "))} title=${title}
-      aria-label=${title} aria-pressed=${String(isIn(own.word, each))} data-place=${at}
-      data-token=${each.start} tabindex=${at === Math.min(focus, units.length - 1) ? 0 : -1}
+      aria-label=${title} data-place=${at} data-token=${each.start}
+      tabindex=${at === Math.min(focus, units.length - 1) ? 0 : -1}
     >${isolated(each.word)}${words && html`<small dir="ltr">${number}</small>`}</button>`;
   });
   const placeOf = ({ target }) => Number(target.closest("[data-place]")?.dataset.place ?? NaN);
@@ -52,12 +52,11 @@ function Units({ store, shownText, words, scale, label, onchoose }) {
     setFocus(placeOf(event));
     listeners.onfocusin(event);
   };
-  const choose = (event) => onchoose?.(units[placeOf(event)]?.start ?? null);
   // A pair has a direction for each block.
   return html`<div
     class=${words ? "tokens signed" : "tokens"} role="group" aria-label=${label}
     dir=${segments ? "ltr" : directionOf(text)} lang=${languageOf(text)}
-    ...${listeners} onfocusin=${focusOn} onkeydown=${move} onclick=${choose}
+    ...${listeners} onfocusin=${focusOn} onkeydown=${move}
   >${segments ? blocksOf(nodes, units, shownText) : nodes}</div>`;
 }
 
@@ -66,8 +65,7 @@ export function sideOf(segment) {
   return segment === null ? "of-neither" : `of-${"ab"[segment]}`;
 }
 
-/* The words of a pair in a block for each text, under its name. Special tokens stand with the text
-   before them. */
+/* The words of a pair in a block for each text; special tokens stand with the text before them. */
 function blocksOf(nodes, units, { segments }) {
   const owners = units.map(({ start }) => segments[start]);
   const first = owners.indexOf(1);
@@ -87,7 +85,6 @@ export function TextView({ store, children }) {
   const { shownText, unit } = store;
   const found = contributionsOf(store);
   const words = found?.inWords(shownText, unit);
-  const choose = (token) => store.set({ word: store.word === token ? null : token });
   const unread = unreadOf(shownText);
   const rest = unread && html`<p class="unread" dir=${directionOf(unread.rest)}>
     ${legible(unread.rest.trim(), LEFT)}
@@ -103,7 +100,7 @@ export function TextView({ store, children }) {
     ${found && store.other && html`<h3>${nameOf(store, t`This text`, store.maps, found)}</h3>`}
     <${Units}
       store=${store} shownText=${shownText} words=${words} scale=${words?.scale}
-      label=${t`Words; arrow keys move`} onchoose=${choose}
+      label=${t`Words; arrow keys move`}
     />
     ${rest}
     ${found && besideOf(store, found, words)}
@@ -154,9 +151,8 @@ function changesOf(store, found, others) {
   const rest = sumOf(ranked.slice(CHANGED).map(([, value]) => value));
   const more = ranked.length > CHANGED ? t`, others ${formatSigned(rest)}` : "";
   const { classes } = store.index;
-  const [now, before] = [store.maps, store.other.maps].map((maps) => {
-    return maps.prediction(classes).predicted;
-  });
+  const now = store.maps.prediction(classes).predicted;
+  const before = store.other.maps.prediction(classes).predicted;
   const turned = parts`What turned ${isolated(before)} into ${isolated(now)}: `;
   return [now === before ? t`What changed: ` : turned, named, more];
 }

@@ -9,21 +9,9 @@ const STEPS = [
   ["best", t`best step`], ["nearest", t`nearest step`], ["first", t`first step`],
   ["last", t`last step`],
 ];
-const LONGEST = 34; // characters of a run's name in a selector
-
-/* The names of runs; of long ones both ends, where these tell the runs apart. */
-function shortNames(runs) {
-  const half = Math.floor(LONGEST / 2);
-  const cuts = runs.map((name) => {
-    return name.length > LONGEST ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
-  });
-  const areApart = new Set(cuts).size === runs.length;
-  return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : run]));
-}
 
 export function Toolbar({ store, tools }) {
-  const { runs, index, errors } = store;
-  const names = shortNames(runs.map(({ run }) => run));
+  const { index, errors } = store;
   const texts = (index?.texts ?? []).map((each, place) => {
     const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
     return [String(place), `${named}: ${legible(each.text, 40)}`];
@@ -34,9 +22,9 @@ export function Toolbar({ store, tools }) {
   };
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
-      ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store, names)}
+      ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store)}
       ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
-      ${isChosen && compareChoice(store, names, texts)}
+      ${isChosen && compareChoice(store, texts)}
       <div class="tools">${tools}</div>
     </div>
     ${page === null && slider(store)}
@@ -48,9 +36,9 @@ function labelled(name, label, ...choice) {
   return html`<label><span>${label}</span>${chooser(name, label, ...choice)}</label>`;
 }
 
-function runChoice(store, names) {
+function runChoice(store) {
   const options = store.runs.map(({ run, error }) => {
-    return [run, names.get(run) + (error ? t` (cannot be read)` : "")];
+    return [run, run + (error ? t` (cannot be read)` : "")];
   });
   const choose = (run) => {
     store.set({ run, step: null, stepChosen: false, follow: true, pair: null, key: null });
@@ -58,13 +46,13 @@ function runChoice(store, names) {
   return labelled("run", t`Run`, store.run ?? "", options, choose);
 }
 
-function compareChoice(store, names, texts) {
+function compareChoice(store, texts) {
   const { runs, run, compare, steps, other, index, place } = store;
   const options = [["", t`nothing`]];
   if (texts.length > 1) options.push(["text", t`another text`]);
   if (!page) options.push([`=${run}`, t`this run, another step`]);
   const others = runs.filter((each) => each.run !== run && !each.error);
-  options.push(...others.map((each) => [`=${each.run}`, names.get(each.run)]));
+  options.push(...others.map((each) => [`=${each.run}`, each.run]));
   const isText = compare !== null && compare.text !== null;
   const chosen = compare === null ? "" : `=${compare.run}`; // a run may have no name
   const change = (changes) => store.set({ compare: { ...compare, ...changes } });

@@ -47,13 +47,13 @@ function placesOf({ text, tokens, special }) {
 }
 
 const known = new WeakMap(); // text -> its units by kind
-const unread = new WeakMap(); // text -> what was not read of it
 
 /* What of a text was not read: {words, all, rest}, the number of its words, that of all words, and
    the text that is left; null where all was read, or where it cannot be told from the tokens. */
 export function unreadOf(shownText) {
-  if (!unread.has(shownText)) unread.set(shownText, findUnread(shownText));
-  return unread.get(shownText);
+  const units = unitsOf(shownText, "token");
+  if (units.unread === undefined) units.unread = findUnread(shownText);
+  return units.unread;
 }
 
 function findUnread(shownText) {
