@@ -28,13 +28,13 @@ import time
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict, disable_progress_bars
+from datasets import DatasetDict, disable_progress_bars
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--draws", type=count, default=3, help="%(default)s by default")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS][:-1])
     parser.add_argument("--folder", type=Path, default=Path("few_texts"), help="of the results")
-    options, options.overrides = parser.parse_known_args()
+    parser.add_argument("overrides", nargs="*", help="of `headscope train`")
+    options = parser.parse_intermixed_args()
     disable_progress_bars()
     corpus = load_corpus(DataConfig(path=str(options.data.resolve())))
     rows = []
@@ -132,12 +133,9 @@ def counted(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
 
 def embedded(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     """Return the scores of sentence embeddings: the encoder's mean hidden state."""
-    from transformers import AutoModel, AutoTokenizer
-
     start = time.perf_counter()
-    tokenizer = AutoTokenizer.from_pretrained(options.encoder)
-    encoder = AutoModel.from_pretrained(options.encoder).eval()
-    vectors = {role: means(encoder, tokenizer, each) for role, each in corpus.splits.items()}
+    splits = corpus.splits.items()
+    vectors = {role: means(options.encoder, (*row_texts(split),)) for role, split in splits}
     labels = {role: np.array(each["label"]) for role, each in corpus.splits.items()}
 
     def fit(strength: float) -> LogisticRegression:
@@ -150,16 +148,24 @@ def embedded(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     return in_percent(labels["test"], predicted, time.perf_counter() - start)
 
 
-def means(encoder: Any, tokenizer: Any, split: Dataset) -> np.ndarray:
+@cache
+def means(encoder: Path, texts: tuple[str, ...]) -> np.ndarray:
     """Return the mean hidden state of each text [N, D], of length 1."""
-    texts = list(row_texts(split))
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = AutoModel.from_pretrained(encoder).eval()
     parts = []
     for at in range(0, len(texts), 64):
         inputs = tokenizer(
-            texts[at : at + 64], padding=True, truncation=True, max_length=128, return_tensors="pt"
+            list(texts[at : at + 64]),
+            padding=True,
+            truncation=True,
+            max_length=128,
+            return_tensors="pt",
         )
         with torch.inference_mode():
-            states = encoder(**inputs).last_hidden_state  # [B, T, D]
+            states = model(**inputs).last_hidden_state  # [B, T, D]
         mask = inputs["attention_mask"][..., None]  # [B, T, 1]
         mean = (states * mask).sum(dim=1) / mask.sum(dim=1)
         parts.append(torch.nn.functional.normalize(mean).numpy())

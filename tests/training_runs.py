@@ -38,24 +38,8 @@ from headscope.training.resume import LAST
 from headscope.training.train import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
-FILLER = [
-    "the",
-    "a",
-    "film",
-    "book",
-    "day",
-    "it",
-    "was",
-    "and",
-    "very",
-    "quite",
-    "rather",
-    "so",
-    "in",
-    "of",
-    "with",
-]
-DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
+FILLER = "the a film book day it was and very quite rather so in of with".split()  # noqa: SIM905
+DETERMINERS = "the a one this that my our his her no".split()  # noqa: SIM905
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
 HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
@@ -131,7 +115,9 @@ def configured(
         tokenizer=TokenizerConfig("wordpiece" if is_pair else "words", vocab_size=300),
         model=ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=24, dropout=0.1),
         optimizer=OptimizerConfig(learning_rate=1e-2),
-        trainer=TrainerConfig(**({"max_epochs": 3, "accelerator": "cpu"} | trainer)),
+        trainer=TrainerConfig(
+            **({"max_epochs": 3, "epoch_steps": 1, "accelerator": "cpu"} | trainer)
+        ),
         inspection=InspectionConfig(num_probes=2, max_tokens=16),
     )
 

@@ -44,7 +44,6 @@ WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout"
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
-VALIDATION_SCORES = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
 Integer = Annotated[int, Strict()]  # true is no 1
 Count = Annotated[Integer, Field(ge=1, le=MOST)]
@@ -326,6 +325,10 @@ class TrainerConfig(Settings):
     )
     max_epochs: Count = Field(default=2, description="maximum number of epochs")
     max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
+    epoch_steps: Count = Field(
+        default=125,
+        description="minimum number of steps of an epoch: of few texts it makes several passes",
+    )
     accumulate: Count = Field(default=1, description="batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
