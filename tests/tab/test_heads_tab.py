@@ -310,7 +310,10 @@ def finished(tmp_path: Path) -> HeadRecorder:
     (tmp_path / "映画 評" / "model.safetensors").touch()
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
         names = ["class", "word", "sum", "mean", "texts", "example", "layer 0 head 0"]
-        lines = [["good", "fine", 3.5, 1.75, 2, "a fine day", 0.5], ["good", "awful", -2, -2, 1, "an awful day", 1]]
+        lines = [
+            ["good", "fine", 3.5, 1.75, 2, "a fine day", 0.5],
+            ["good", "awful", -2, -2, 1, "an awful day", 1],
+        ]
         csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, 1, 1, HOSTILE[0], 0]])
     return recorder
 
