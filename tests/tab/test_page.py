@@ -168,20 +168,6 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     )
 
 
-def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
-    name = HOSTILE[0]
-    shown, _ = make_text(
-        HOSTILE, label=name, notes={name: name}, numbers={name: [[1.0] * HEADS] * LAYERS}
-    )
-    content = written(shown, shown, title=name, classes=[name, "\u202eb", "c"])
-    tab = open_page(content, viewport={"width": 400, "height": 720})
-    assert (tab.title(), tab.locator("h1").text_content()) == (name, name)
-    assert tab.locator(TOKENS).locator(".token").all_text_contents()[:3] == HOSTILE[:3]
-    assert tab.locator("img, svg").count() == 0
-    tab.locator(TOKENS).locator(".token").nth(5).hover()
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
 @pytest.mark.slow
 def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: Path) -> None:
     markup = '<img src="http://127.0.0.1:9/" onerror="ran = 1"><script>ran = 1</script><noscript'
@@ -240,21 +226,3 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     np.testing.assert_array_equal(
         colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[1][1])
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
-def test_a_page_of_many_tokens_fits_in_either_scheme(
-    open_page: Opener, scheme: str, width: int
-) -> None:
-    shown, _ = make_text([f"token{n}" for n in range(128)])
-    content = written(shown, shown)
-    assert len(content) < 1_500_000
-    tab = open_page(content, color_scheme=scheme, viewport={"width": width, "height": 720})
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    for selector in ("body", ".panel", ".head .label", "thead th"):
-        color = tab.locator(selector).first.evaluate(
-            "node => getComputedStyle(node).backgroundColor"
-        )
-        lightness = np.mean([int(part) for part in re.findall(r"\d+", color)[:3]])
-        assert lightness < 100 if scheme == "dark" else lightness > 200
