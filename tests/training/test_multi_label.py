@@ -100,7 +100,7 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
     # The best weights are those of the lowest loss, scored at the best thresholds.
     events = events_of(report.folder)
     scored = {scalar.step: scalar.value for scalar in events.Scalars("validation/macro_f1")}
-    lowest = min(events.Scalars("validation/loss"), key=lambda scalar: scalar.value)
+    lowest = min(events.Scalars("validation/tempered_loss"), key=lambda scalar: scalar.value)
     assert report.facts_of_training["best_validation_loss"] == pytest.approx(lowest.value)
     assert report.validation.macro_f1 == pytest.approx(scored[lowest.step], abs=1e-6)
     rows = [row | {"label": ";".join(row["label"])} for row in comments(40, seed=1)]

@@ -90,7 +90,7 @@ def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain:
 
 def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained) -> None:
     events, facts = events_of(plain.folder), plain.report.facts_of_training
-    best = min(events.Scalars("validation/loss"), key=lambda scalar: scalar.value)
+    best = min(events.Scalars("validation/tempered_loss"), key=lambda scalar: scalar.value)
     assert facts["best_step"] == best.step + 1  # Lightning logs before it counts the step
     line = f"best checkpoint: epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     assert line in plain.screen

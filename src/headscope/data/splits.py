@@ -36,8 +36,8 @@ def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
 
 def in_order(keys: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Return a number for each key, the same for equal ones, in the order of their first places."""
-    codes: np.ndarray = pd.factorize(np.array(keys, dtype=object))[0]
-    return codes
+    numbers: np.ndarray = pd.factorize(np.array(keys, dtype=object))[0]
+    return numbers
 
 
 def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:

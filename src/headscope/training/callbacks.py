@@ -23,7 +23,9 @@ from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
 from headscope.runs.folder import Setup
 from headscope.training.distributed import all_reduce_max
+from headscope.training.scores import TEMPERED
 
+CHOOSES = f"validation/{TEMPERED}"  # the best weights, and when patience is over
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
 
@@ -54,7 +56,7 @@ class AveragedWeights(EMAWeightAveraging):
 
 
 class Best(TypedDict):
-    """The weights of the lowest validation loss until now; of equals the first.
+    """The weights of the lowest validation loss until now, at its temperature; of equals the first.
 
     The loss is a proper score, and on a thousand texts far less noisy than macro-F1, whose standard
     error there is 1.3 points. Before the first validation they are the last weights, without a
@@ -139,7 +141,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the checkpoint."""
-        self._loss = float(trainer.callback_metrics["validation/loss"])
+        self._loss = float(trainer.callback_metrics[CHOOSES])
         self._save(trainer)
         self._loss = None
 
@@ -192,9 +194,7 @@ class Patience(EarlyStopping):
     """
 
     def __init__(self, patience: int) -> None:
-        super().__init__(
-            "validation/loss", mode="min", patience=patience, check_on_train_epoch_end=False
-        )
+        super().__init__(CHOOSES, mode="min", patience=patience, check_on_train_epoch_end=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score and the count, but not the patience of the checkpoint."""

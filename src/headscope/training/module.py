@@ -30,7 +30,7 @@ from headscope.runs.folder import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
-from headscope.training.scores import AtBestThresholds
+from headscope.training.scores import TEMPERED, AtBestTemperature, AtBestThresholds
 
 
 class ClassifierModule(LightningModule):
@@ -164,13 +164,14 @@ class ClassifierModule(LightningModule):
 
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
-    """Return what gives validation/accuracy and validation/macro_f1."""
+    """Return what gives validation/accuracy, macro_f1 and tempered_loss."""
     if isinstance(objective, MultiLabel):
         return MetricCollection([AtBestThresholds()], prefix="validation/")
     return MetricCollection(
         {
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),
             "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+            TEMPERED: AtBestTemperature(),
         },
         prefix="validation/",
     )

@@ -30,6 +30,7 @@ SCORES = {  # as people read them
     "calibration_error": "calibration error",
 }
 MOST_IN_TABLE = 1000  # classes: a table of 10,000 has 100 million counts, nearly all of them 0
+TEMPERED = "tempered_loss"  # of validation: by it weights are chosen
 LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
 
@@ -151,11 +152,8 @@ def best_thresholds(
     return thresholds
 
 
-class AtBestThresholds(Metric):
-    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
-
-    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
-    """
+class WholeSplit(Metric):
+    """What is computed from all logits of a split, of all processes, and their labels."""
 
     full_state_update = False
     logits: list[Tensor]
@@ -166,17 +164,47 @@ class AtBestThresholds(Metric):
         for name in ("logits", "labels"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> None:
+    def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B ..."]) -> None:
         """Add a batch."""
         self.logits.append(logits.float())
         self.labels.append(labels)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return accuracy (exact match) and macro_f1 of all batches."""
+        """Return the values of all batches by name."""
         logits = dim_zero_cat(self.logits).cpu()
         labels = dim_zero_cat(self.labels).cpu()
-        result = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
-        return {name: torch.tensor(getattr(result, name)) for name in ("accuracy", "macro_f1")}
+        return {name: torch.tensor(value) for name, value in self.values(logits, labels).items()}
+
+    def values(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        """Return the values of all texts by name."""
+        raise NotImplementedError
+
+
+class AtBestTemperature(WholeSplit):
+    """The loss of a split at the temperature that is best for it.
+
+    Weights are chosen by it: an overconfident epoch may still tell the classes apart best, and a
+    temperature is fitted in the end anyway.
+    """
+
+    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> dict[str, float]:
+        """Return tempered_loss."""
+        tempered = logits.double() / fitted_temperature(logits, labels)
+        return {TEMPERED: F.cross_entropy(tempered, labels).item()}
+
+
+class AtBestThresholds(WholeSplit):
+    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
+
+    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
+    No temperature is fitted, so tempered_loss is the loss.
+    """
+
+    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> dict[str, float]:
+        """Return accuracy (exact match), macro_f1 and tempered_loss."""
+        found = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
+        loss = MultiLabel().loss(logits, labels).item()
+        return {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss}
 
 
 @dataclass(frozen=True)
