@@ -101,7 +101,8 @@ class TokenEmbedding(nn.Module):
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
     """Return sin(t / 10000^(2i/D)) in column 2i, its cos in 2i+1 (Vaswani et al. 2017, 3.5)."""
     position = torch.arange(max_length)[:, None]  # [T, 1]
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
+    rate = -math.log(10_000.0) / d_model
+    frequency = torch.exp(torch.arange(0, d_model, 2) * rate)  # [D/2]
     table = torch.empty(max_length, d_model)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)
