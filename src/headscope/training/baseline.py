@@ -104,7 +104,9 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
         for is_right, hits, totals in outcomes:
             total = totals @ weights  # [C]
             f1 = 2 * (hits @ weights) / np.maximum(total, 1)  # 2 TP / (given + had)
-            scored.append([weights @ is_right / num_texts, f1.sum() / max(1, (total > 0).sum())])
+            accuracy = weights @ is_right / num_texts
+            num_classes = max(1, (total > 0).sum())
+            scored.append([accuracy, f1.sum() / num_classes])
         ours, theirs = np.array(scored)
         return ours - theirs  # type: ignore[no-any-return]
 

@@ -73,7 +73,8 @@ def choose_probes(
     labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths
     # The longest that fit come first; where none fits, the shortest, which are then cut.
-    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    is_too_long = lengths > config.max_tokens
+    order = np.lexsort([np.abs(lengths - config.max_tokens), is_too_long])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
     found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
@@ -84,7 +85,9 @@ def choose_probes(
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     """Return each class's first row before any class's second; rows without a class last."""
-    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    members = labels.astype(bool)
+    if labels.ndim == 1:
+        members = labels[:, None] == np.unique(labels)
     by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
@@ -137,9 +140,21 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
+def texts_and_labels(
+    split: Dataset, objective: Objective, classes: list[str]
+) -> tuple[list[TextOrPair], list[Answer]]:
+    """Return the texts of a split, and their labels by name."""
+    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
+    columns = texts_among(split.column_names)
+    labels = objective.names(truth, classes)
+    if len(columns) == 2:
+        return [*tuples(split, columns)], labels
+    return [*values(split, columns[0])], labels
+
+
 def samples(
     config: TrainConfig, data: TextDataModule, size: int, count: int = 1
 ) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
     texts = data.batches("validation")
-    return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)
+    return drawsamples(texts, size, config.data.tokens_per_batch, config.seed, count)
