@@ -346,7 +346,7 @@ def test_torchs_encoder_gives_the_same_with_ours_inside(
             training
         )
         replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
-        replacement.observer = used.append
+        replacement.observers.append(used.append)
         inner.self_attn = replacement
     masks: dict[str, Any] = {"mask": CAUSAL, "is_causal": True} if causal else {}
     masks |= {"src_key_padding_mask": PADDING} if padded else {}
@@ -369,7 +369,7 @@ def test_an_encoder_that_was_built_before_packs_its_padded_texts_and_ours_takes_
     for inner in ours.layers:
         replacement = MultiHeadAttention(8, 2, batch_first=True, dtype=torch.float64)
         replacement.load_state_dict(inner.self_attn.state_dict(), strict=True)
-        replacement.observer = used.append
+        replacement.observers.append(used.append)
         inner.self_attn = replacement.eval()
     assert ours.use_nested_tensor
     text = torch.randn(B, K, 8, dtype=torch.float64)
@@ -386,7 +386,7 @@ def test_the_stated_difference_is_that_of_the_sums_which_the_layer_went_on_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layer, went_on, differences = pair()[0], [], []
-    layer.observer = lambda seen: differences.append(seen.difference())
+    layer.observers.append(lambda seen: differences.append(seen.difference()))
     kernel = multi_head.attend
 
     def wrong(*given: Any) -> Tensor:

@@ -15,7 +15,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.step import make_probe
-from headscope.heads.study import draw_samples
+from headscope.heads.study import draw_samples, special_tokens
 from headscope.record.reader import read_index, read_step
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
@@ -176,12 +176,13 @@ def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: M
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
     chosen = draw_samples(texts, 10, 256, config.seed)[0]
     statistics = HeadStatistics()
+    special = special_tokens(run.tokenizer)
     for batch in chosen:
         with capture(run.model) as maps, torch.no_grad():
             run.model(*batch.inputs)
         for layer, weights in maps.items():
             rows_read = weights[:, :, :1] if layer in read_at_first(run.model) else weights
-            statistics.update(layer, rows_read, batch.key_padding_mask)
+            statistics.update(layer, rows_read, special.tokens_of(batch))
     last = arrays_of(report.folder)
     for layer, measures in enumerate(statistics.summary().values()):
         for name, (means, errors) in measures.items():

@@ -19,7 +19,6 @@ from headscope.data.batching import Batch
 from headscope.data.rows import as_list
 from headscope.ground.terminal import Bar, terminal
 from headscope.heads.capture import (
-    HEADED,
     capture,
     device_of,
     eval_mode,
@@ -243,7 +242,7 @@ def _show_module(model: nn.Module, tokens: list[str], inputs: Any, names: Any) -
     called = _Called(model, inputs)
     nothing = torch.zeros(1, len(tokens), dtype=torch.long, device=device_of(model))
     batch = Batch(nothing, None, None, torch.tensor([-1]), torch.tensor([0]))
-    with eval_mode(called), torch.no_grad(), capture(called, kind=HEADED) as maps:
+    with eval_mode(called), torch.no_grad(), capture(called, poolings=False) as maps:
         num_classes = logits_of(called, batch).shape[-1]
     for name, weights in maps.items():
         if weights.shape[0] != 1 or tuple(weights.shape[2:]) != (len(tokens), len(tokens)):

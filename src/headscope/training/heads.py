@@ -129,8 +129,9 @@ def study_heads(
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
     texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-    means = mean_contributions(module.model, texts, module.objective, report.temperature)
-    report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+    model = module.model
+    means = mean_contributions(model, texts, module.objective, report.temperature)
+    report.facts_of_training[CONTRIBUTIONS] = means
 
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
