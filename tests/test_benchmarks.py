@@ -109,7 +109,14 @@ def test_capturing_beside_not_capturing() -> None:
 
 @pytest.mark.slow
 def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
-    page = run("recording", "--rounds", "1", f"data.path={told_by_a_word}", "trainer.max_epochs=1")
+    page = run(
+        "recording",
+        "--rounds",
+        "1",
+        f"data.path={told_by_a_word}",
+        "trainer.max_epochs=1",
+        "trainer.epoch_steps=1",
+    )
     ((_, whole, training, records, one, _),) = tables(page)
     assert len(numbers(whole)) == len(numbers(training)) == 3
     assert float(records[1]) == pytest.approx(2 * float(one[1]), abs=0.02)  # first and last step
@@ -120,7 +127,7 @@ def test_recording_beside_not_recording(told_by_a_word: Path) -> None:
 def test_accuracy_of_a_file_over_seeds(told_by_a_word: Path, tmp_path: Path) -> None:
     options = ["--folder", str(tmp_path / "kept"), "--seeds", "2", "--skip-fasttext"]
     options += ["--also", "model.num_layers=1"]
-    overrides = ["trainer.max_epochs=2", "data.tokens_per_batch=256"]
+    overrides = ["trainer.max_epochs=2", "trainer.epoch_steps=1", "data.tokens_per_batch=256"]
     page = run("accuracy", str(told_by_a_word), *options, *overrides)
     ((_, counted, ours, whole),) = tables(page)
     assert "## told by a word: 96 / 12 / 12 texts of train / validation / test, 2 classes" in page

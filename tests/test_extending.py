@@ -97,7 +97,7 @@ def configured(tmp_path: Path) -> TrainConfig:
         ),
         model=ModelConfig(12, 3, 2, 24, attention="my_package:MyAttention"),
         optimizer=OptimizerConfig(learning_rate=1e-2),
-        trainer=TrainerConfig(max_epochs=1, accelerator="cpu", progress=False),
+        trainer=TrainerConfig(max_epochs=1, epoch_steps=1, accelerator="cpu", progress=False),
     )
 
 

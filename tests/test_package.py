@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SHORT = [
     "trainer.max_epochs=1",
+    "trainer.epoch_steps=1",
     "trainer.accelerator=cpu",
     "trainer.progress=false",
     "model.d_model=16",

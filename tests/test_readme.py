@@ -14,7 +14,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "README.ja.md")
 SHORT = [
-    *("data.limit=400", "trainer.max_epochs=1", "trainer.accelerator=cpu", "baseline=false"),
+    *(
+        "data.limit=400",
+        "trainer.max_epochs=1",
+        "trainer.epoch_steps=1",
+        "trainer.accelerator=cpu",
+        "baseline=false",
+    ),
     *("model.d_model=16", "model.num_heads=2", "model.num_layers=1", "model.feedforward_size=16"),
 ]
 # A classifier of transformers with random weights, in the place of the one on the Hub.

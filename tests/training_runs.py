@@ -131,7 +131,9 @@ def configured(
         tokenizer=TokenizerConfig("wordpiece" if is_pair else "words", vocab_size=300),
         model=ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=24, dropout=0.1),
         optimizer=OptimizerConfig(learning_rate=1e-2),
-        trainer=TrainerConfig(**({"max_epochs": 3, "accelerator": "cpu"} | trainer)),
+        trainer=TrainerConfig(
+            **({"max_epochs": 3, "epoch_steps": 1, "accelerator": "cpu"} | trainer)
+        ),
         inspection=InspectionConfig(num_probes=2, max_tokens=16),
     )
 

@@ -165,7 +165,7 @@ def test_a_trial_whose_worker_was_killed_is_resumed_from_its_last_epoch(
     space.write_text("model.num_heads: [1, 3]")
     words = [
         f"space={space}", "trials=1", "name=search", f"outputs_dir={tmp_path}", f"data.path={texts}",
-        f"data.cache_dir={tmp_path}/cache", "model.d_model=12", "model.num_heads=3", "trainer.max_epochs=8",
+        f"data.cache_dir={tmp_path}/cache", "model.d_model=12", "model.num_heads=3", "trainer.max_epochs=8", "trainer.epoch_steps=1",
         "model.feedforward_size=24", "trainer.accelerator=cpu", "baseline=false", "inspection.enabled=false",
     ]  # fmt: skip
     start = "import headscope.cli.tune as t; t.HEARTBEAT_SECONDS = 1; from headscope.__main__ import main; main()"

@@ -67,6 +67,13 @@ def test_the_order_is_that_of_seed_and_epoch() -> None:
     assert all(one != another for one, another in itertools.combinations(orders, 2))
 
 
+def test_an_epoch_of_several_passes_is_that_of_several_epochs() -> None:
+    once = TokenBudgetSampler(LENGTHS, 200, seed=1)
+    sampler = TokenBudgetSampler(LENGTHS, 200, seed=1, passes=3)
+    assert len(sampler) == 3 * len(once)
+    assert epoch(sampler, 1) == epoch(once, 3) + epoch(once, 4) + epoch(once, 5)
+
+
 def test_short_and_long_batches_are_shuffled_and_mixed_anew_within_a_bucket() -> None:
     sampler = TokenBudgetSampler(LENGTHS, 200, seed=1)
     first, second = ([frozenset(rows) for rows in epoch(sampler, number)] for number in (0, 1))

@@ -36,7 +36,7 @@ CHANGES = (NEEDS_SPACE - {"open"}) | {"os.rename", "os.remove", "os.rmdir", "os.
 TRAIN = [
     "train", "name=run", "outputs_dir=outputs", "data=files", "data.path=reviews.csv", "data.cache_dir=cache",
     "data.max_length=32", "data.tokens_per_batch=256", "tokenizer.vocab_size=300", "model.d_model=12",
-    "model.num_heads=3", "model.feedforward_size=24", "trainer.max_epochs=3", "trainer.precision=32-true",
+    "model.num_heads=3", "model.feedforward_size=24", "trainer.max_epochs=3", "trainer.epoch_steps=1", "trainer.precision=32-true",
     "trainer.accelerator=cpu", "baseline=false", "inspection.num_probes=2", "inspection.max_tokens=16",
 ]  # fmt: skip
 

@@ -16,7 +16,12 @@ from headscope.cli.main import main
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 # A training of a few seconds: on a few hundred texts, in one pass, by a small model.
-QUICK = ["data.limit=300", "trainer.max_epochs=1", "trainer.accelerator=cpu"]
+QUICK = [
+    "data.limit=300",
+    "trainer.max_epochs=1",
+    "trainer.epoch_steps=1",
+    "trainer.accelerator=cpu",
+]
 QUICK += ["model.d_model=32", "model.feedforward_size=32"]
 
 

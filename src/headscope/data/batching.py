@@ -147,6 +147,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
             first.
         rank: which batch of a round this process takes.
         world_size: N, how many processes share the batches.
+        passes: how often an epoch goes over the texts, each time in another order.
     """
 
     def __init__(
@@ -156,12 +157,14 @@ class TokenBudgetSampler(Sampler[list[int]]):
         seed: int | None = None,
         rank: int = 0,
         world_size: int = 1,
+        passes: int = 1,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
         self.seed = seed
         self.epoch = 0
         self.rank = rank
         self.world_size = world_size
+        self.passes = passes
         self.cuts = [0]  # where a batch begins among the texts by growing length
         start = 0
         for row, length in enumerate(np.sort(self.buckets) * BUCKET):
@@ -176,7 +179,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         """Return the number of batches of this process in an epoch."""
         whole, rest = divmod(len(self.cuts) - 1, self.world_size)
-        return whole + (self.seed is None and self.rank < rest)
+        return self.passes * (whole + (self.seed is None and self.rank < rest))
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's batches of the epoch."""
@@ -185,21 +188,25 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     def rounds(self) -> Iterator[list[list[int]]]:
         """Yield batches by rounds, one for each process; without a seed the last may have fewer."""
+        for number in range(self.epoch * self.passes, (self.epoch + 1) * self.passes):
+            yield from self._rounds_of_pass(number)
+
+    def _rounds_of_pass(self, number: int) -> Iterator[list[list[int]]]:
         count = len(self.cuts) - 1
         N = self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
             rounds: Iterable[np.ndarray] = np.split(np.arange(count), range(N, count, N))
         else:
-            random = np.random.default_rng([self.seed, self.epoch])
+            random = np.random.default_rng([self.seed, number])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
             rest = np.arange(count % N)  # batches left out; each is in turn
             in_turn = np.random.default_rng(self.seed).permutation(count)
-            left_out = in_turn[(self.epoch * len(rest) + rest) % count]
+            left_out = in_turn[(number * len(rest) + rest) % count]
             kept = np.delete(np.arange(count), left_out).reshape(-1, N)
             rounds = map(random.permutation, random.permutation(kept))
-        for numbers in rounds:
-            yield [rows[self.cuts[number] : self.cuts[number + 1]].tolist() for number in numbers]
+        for cuts in rounds:
+            yield [rows[self.cuts[cut] : self.cuts[cut + 1]].tolist() for cut in cuts]
 
 
 class TextBatches(Dataset[Batch]):

@@ -69,6 +69,7 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.config = config
         self.seed = seed
+        self.passes = 1  # over the training texts in an epoch
         self.accumulate = 1  # training batches in an optimizer step, and
         self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)
@@ -133,8 +134,10 @@ class TextDataModule(LightningDataModule):
             rank = torch.distributed.get_rank()
             world_size = torch.distributed.get_world_size()
         seed = self.seed if role == "train" else None
+        passes = self.passes if role == "train" else 1
+        lengths = self.encoded[role].lengths
         budget = self.config.tokens_per_batch
-        sampler = TokenBudgetSampler(self.encoded[role].lengths, budget, seed, rank, world_size)
+        sampler = TokenBudgetSampler(lengths, budget, seed, rank, world_size, passes)
         num_batches = len(sampler.cuts) - 1
         if num_batches >= world_size:
             return sampler
@@ -143,7 +146,7 @@ class TextDataModule(LightningDataModule):
                 f"torchrun --nproc-per-node: expected at most {num_batches} processes in all, one "
                 f"a batch, got {world_size}; lower it or data.tokens_per_batch"
             )
-        return TokenBudgetSampler(self.encoded[role].lengths, budget, seed)
+        return TokenBudgetSampler(lengths, budget)
 
     def batches(self, role: str) -> TextBatches:
         """Return the texts of a split, with their labels."""

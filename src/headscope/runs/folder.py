@@ -69,6 +69,7 @@ FIXED = (
     "tokenizer.",
     "model.",
     "trainer.accumulate",
+    "trainer.epoch_steps",
 )
 FREE = (
     "data.path",  # the digests of the texts tell whether they are the same

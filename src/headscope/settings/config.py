@@ -326,6 +326,10 @@ class TrainerConfig(Settings):
     )
     max_epochs: Count = Field(default=2, description="maximum number of epochs")
     max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
+    epoch_steps: Count = Field(
+        default=125,
+        description="minimum number of steps of an epoch: of few texts it makes several passes",
+    )
     accumulate: Count = Field(default=1, description="batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,

@@ -223,6 +223,8 @@ def _load_data(
         config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
     )
     data.accumulate = config.trainer.accumulate
+    steps_of_pass = -(-len(data.sampler("train")) // data.accumulate)
+    data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
     return data
 
 
