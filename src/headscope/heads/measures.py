@@ -53,6 +53,8 @@ class SpecialTokens(NamedTuple):
         texts.
         """
         token_ids = batch.token_ids
+        if not self.fixed:
+            return Tokens(batch.key_padding_mask)
         separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
         if batch.segment_ids is None:
             return Tokens(batch.key_padding_mask, separators)
