@@ -38,23 +38,8 @@ from headscope.training.resume import LAST
 from headscope.training.train import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
-FILLER = [
-    "the",
-    "a",
-    "film",
-    "book",
-    "day",
-    "it",
-    "was",
-    "and",
-    "very",
-    "quite",
-    "rather",
-    "so",
-    "in",
-    "of",
-    "with",
-]
+FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so",
+          "in", "of", "with"]  # fmt: skip
 DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}

@@ -151,13 +151,12 @@ class HeadLogger(AtValidation):
         subjects: ProbeSet,
         config: InspectionConfig,
         recorder: HeadRecorder,
-        averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         super().__init__(config.every)
         self.subjects = subjects
         self.config = config
         self.recorder = recorder
-        self.averaged = averaged
+        self.averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext
         self.seconds = 0.0
         self._sample: list[Batch] = []  # of the texts that are measured
 
@@ -189,22 +188,32 @@ class HeadLogger(AtValidation):
         step = trainer.global_step
         if at == "between":
             with self.averaged(pl_module):
-                record_probes(self.recorder, step, model, self.subjects)
+                self._probe(step, model)
         else:
             self._write(_writer(trainer), step, model)
         self.seconds += now(pl_module.device) - start
 
+    def _probe(
+        self, step: int, model: nn.Module, summary: Summary | None = None
+    ) -> list[ProbeOutput]:
+        """Record the probes as the model reads them now, with every head's numbers if given."""
+        probes, labels, _, objective = self.subjects
+        outputs = [run_probe(model, probe, labels, objective) for probe in probes]
+        if outputs:
+            self.recorder.write(step, head_report(outputs, summary))
+        return outputs
+
     def _write(self, writer: SummaryWriter, step: int, model: nn.Module) -> None:
         summary = None
         if self._sample:
-            special = self.subjects.special
-            summary, pooling = measure_attention(model, self._sample, special)
-            write_numbers(writer, summary, step)
+            summary, pooling = measure_attention(model, self._sample, self.subjects.special)
+            for name in CURVES:  # the Heads tab has all, of each head
+                means = [mean for measures in summary.values() for mean in measures[name][0]]
+                writer.add_scalar(f"heads/{name}", fmean(means), step)
             for measures in pooling.values():
                 for name, ((mean,), _) in measures.items():
                     writer.add_scalar(f"pooling/{name}", mean, step)
-        outputs = record_probes(self.recorder, step, model, self.subjects, summary)
-        for place, output in enumerate(outputs):
+        for place, output in enumerate(self._probe(step, model, summary)):
             write_output(writer, f"probe_{place}", output, self.config.max_tokens, step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,30 +225,8 @@ class HeadLogger(AtValidation):
         self.seconds = state_dict["seconds"]
 
 
-def record_probes(
-    recorder: HeadRecorder,
-    step: int,
-    model: nn.Module,
-    subjects: ProbeSet,
-    summary: Summary | None = None,
-) -> list[ProbeOutput]:
-    """Record the probes as the model reads them now, with every head's numbers if given."""
-    labels = subjects.labels
-    outputs = [run_probe(model, probe, labels, subjects.objective) for probe in subjects.probes]
-    if outputs:
-        recorder.write(step, head_report(outputs, summary))
-    return outputs
-
-
 def _writer(trainer: Trainer) -> SummaryWriter:
     return trainer.logger.experiment  # type: ignore[union-attr,no-any-return]
-
-
-def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
-    """Write the mean over all heads of two measures; the Heads tab has all, of each head."""
-    for name in CURVES:
-        means = [float(mean) for measures in summary.values() for mean in measures[name][0]]
-        writer.add_scalar(f"heads/{name}", fmean(means), step)
 
 
 def write_output(
