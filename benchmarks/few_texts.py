@@ -62,7 +62,8 @@ def main() -> None:
     parser.add_argument("--draws", type=count, default=3, help="%(default)s by default")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS][:-1])
     parser.add_argument("--folder", type=Path, default=Path("few_texts"), help="of the results")
-    options, options.overrides = parser.parse_known_args()
+    parser.add_argument("overrides", nargs="*", help="of `headscope train`")
+    options = parser.parse_intermixed_args()
     disable_progress_bars()
     corpus = load_corpus(DataConfig(path=str(options.data.resolve())))
     rows = []

@@ -38,9 +38,8 @@ from headscope.training.resume import LAST
 from headscope.training.train import train
 
 GOOD, BAD = ["lovely", "bright", "warm", "kind", "happy"], ["awful", "dark", "cold", "cruel", "sad"]
-FILLER = ["the", "a", "film", "book", "day", "it", "was", "and", "very", "quite", "rather", "so",
-          "in", "of", "with"]  # fmt: skip
-DETERMINERS = ["the", "a", "one", "this", "that", "my", "our", "his", "her", "no"]
+FILLER = "the a film book day it was and very quite rather so in of with".split()  # noqa: SIM905
+DETERMINERS = "the a one this that my our his her no".split()  # noqa: SIM905
 NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
 HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'

@@ -1,6 +1,5 @@
 """The whole stage: a tokenizer that knows the training split alone, three splits of batches, and facts about them."""
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +7,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from headscope.data.columns import TextsOf
-from headscope.data.corpus import load_corpus
 from headscope.data.datamodule import TextDataModule
-from headscope.data.tokenizer import trained_tokenizer
-from headscope.ground.errors import UserWarningMessage
 from headscope.settings.config import DataConfig, TokenizerConfig
 
 
@@ -45,31 +40,21 @@ def test_the_tokenizer_is_trained_on_the_training_split_alone(tmp_path: Path) ->
     vocabulary = data.tokenizer.get_vocab()
     assert "wolf" in vocabulary
     assert not {"lion", "bear"} & set(vocabulary)
-    assert data.encoded["test"].lengths.mean() > data.encoded["train"].lengths[:10].mean()
 
 
-def test_batches_hold_ids_and_labels_of_their_rows(tmp_path: Path) -> None:
+def test_batches_hold_ids_and_labels_of_their_rows_and_train_is_shuffled(tmp_path: Path) -> None:
     data = make(tmp_path, table("wolf", 40))
-    for role, size in (("train", 40), ("validation", 10), ("test", 10)):
-        split, rows = data.corpus.splits[role], []
-        for batch in data.loader(role):
-            for place, row in enumerate(batch.rows.tolist()):
-                ids = data.tokenizer.encode(split[row]["text"]).ids
-                assert batch.token_ids[place].tolist() == ids + [0] * (
-                    batch.token_ids.shape[1] - len(ids)
-                )
-                assert batch.labels[place] == split[row]["label"] == data.labels(role)[row]
-                rows.append(row)
-        assert sorted(rows) == list(range(size))
-
-
-def test_train_alone_is_shuffled_by_the_seed(tmp_path: Path) -> None:
-    orders = {
-        role: [list(make(tmp_path, table("wolf", 40), seed).sampler(role)) for seed in (0, 1)]
-        for role in ("train", "validation")
-    }
-    assert orders["train"][0] != orders["train"][1]
-    assert orders["validation"][0] == orders["validation"][1]
+    loaders = {"train": data.train_dataloader(), "validation": data.val_dataloader()}
+    for role, loader in {**loaders, "test": data.loader("test")}.items():
+        split = data.corpus.splits[role]
+        found = []
+        for batch in loader:
+            for ids, label, row in zip(batch.token_ids, batch.labels, batch.rows, strict=True):
+                assert ids[ids > 0].tolist() == data.tokenizer.encode(split[int(row)]["text"]).ids
+                assert label == split[int(row)]["label"] == data.labels(role)[row]
+                found.append(len(ids))
+        assert len(found) == len(split)
+        assert (found == sorted(found)) == (role != "train")
 
 
 def test_pairs_have_two_segments(tmp_path: Path) -> None:
@@ -98,39 +83,3 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     assert facts["share of padding"] == pytest.approx(
         sum(int(mask.sum()) for mask in masks if mask is not None) / positions
     )
-
-
-@pytest.mark.slow
-def test_no_split_is_ever_whole_in_memory_as_python_strings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headscope.data.columns.ROWS_AT_ONCE", 50)
-    rows = 4000
-    texts = [
-        f"{word(row)} {word(row * 7)} and some more words that every text has {'x' * 400}"
-        for row in range(rows)
-    ]
-    train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
-    small = train.select(range(100))
-
-    def read(train: Dataset, name: str) -> None:
-        splits = {"path": train, "validation_path": small, "test_path": small}
-        paths = {key: str(tmp_path / f"{name}-{key}.parquet") for key in splits}
-        for key, split in splits.items():
-            split.to_parquet(paths[key])
-        with pytest.warns(UserWarningMessage):
-            corpus = load_corpus(DataConfig(cache_dir=str(tmp_path), **paths))
-        trained_tokenizer(
-            TextsOf(corpus.splits["train"], ["text"]), TokenizerConfig(), 64, tmp_path
-        )
-
-    read(small, "small")  # imports what is imported late
-    tracemalloc.start()
-    read(train, "large")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < sum(map(len, texts)) / 2
-
-
-def word(number: int) -> str:
-    return "".join(chr(ord("a") + number // 26**place % 26) for place in range(3))

@@ -1,7 +1,6 @@
 """Token ids on disk are those of each text encoded by itself, named by what they were made from."""
 
-import shutil
-from collections.abc import Iterator
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -31,41 +30,31 @@ def ids_of(texts: EncodedTexts) -> list[list[int]]:
     return [row.tolist() for row in np.split(texts.ids, texts.starts[1:-1])]
 
 
+@pytest.mark.parametrize("dataset", [DATASET, PAIRS], ids=["texts", "pairs"])
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_texts_are_encoded_as_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, dataset: Dataset
 ) -> None:
     monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", 2)
     tokenizer = make_tokenizer(kind)
-    texts = encode(tokenizer, DATASET, tmp_path)
-    wanted = [tokenizer.encode(text) for text in TEXTS]
+    texts = encode(tokenizer, dataset, tmp_path, with_words=kind == "bpe")
+    columns = [dataset[name] for name in ("text", "text_pair") if name in dataset.column_names]
+    wanted = [tokenizer.encode(*row) for row in zip(*columns, strict=True)]
     assert ids_of(texts) == [encoding.ids for encoding in wanted]
     assert texts.lengths.tolist() == [len(encoding.ids) for encoding in wanted]
     assert texts.num_cut == sum(bool(encoding.overflowing) for encoding in wanted) > 0
-    assert texts.segments is None
-
-
-def test_pairs_are_encoded_with_the_text_that_each_token_belongs_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", 2)
-    tokenizer = make_tokenizer(max_length=30)
-    texts = encode(tokenizer, PAIRS, tmp_path)
-    wanted = [tokenizer.encode(*pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
-    assert ids_of(texts) == [encoding.ids for encoding in wanted]
-    assert texts.segments is not None
-    assert texts.segments.tolist() == [
-        segment for encoding in wanted for segment in encoding.type_ids
-    ]
+    types = [segment for encoding in wanted for segment in encoding.type_ids]
+    assert texts.segments is None if dataset is DATASET else texts.segments.tolist() == types
+    assert texts.words is None or len(texts.words.word_ids) == len(texts.ids)
 
 
 def name_of(dataset: Dataset, cache: Path, tokenizer: Tokenizer) -> str:
-    """Return the name of the folder that the texts' ids are kept in."""
+    """Return the name of the file that the texts' ids are kept in."""
     before = set((cache / "encoded").glob("*"))
     encode(tokenizer, dataset, cache)
-    (folder,) = set((cache / "encoded").iterdir()) - before
-    shutil.rmtree(folder)
-    return folder.name
+    (path,) = set((cache / "encoded").iterdir()) - before
+    path.unlink()
+    return path.name
 
 
 def test_the_name_changes_with_any_text_where_it_ends_and_its_place(tmp_path: Path) -> None:
@@ -116,39 +105,26 @@ def test_the_name_is_that_of_the_texts_however_they_are_stored(
     assert len(names) == 1
 
 
-def test_ids_stay_on_disk_and_cannot_be_changed(tmp_path: Path) -> None:
-    texts = encode(make_tokenizer(), DATASET, tmp_path)
-    assert isinstance(texts.ids, np.memmap)
-    with pytest.raises(ValueError, match="read-only"):
-        texts.ids[0] = 7
-
-
 def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokenizer, rows, passes = make_tokenizer(), Dataset.iter, []
+    tokenizer = make_tokenizer()
 
-    def stopped(dataset: Dataset, batch_size: int) -> Iterator[object]:
-        passes.append(batch_size)
-        for batch in rows(dataset, batch_size):
-            yield batch
-            if len(passes) == 2:  # the first names the files by what is in the texts
-                raise KeyboardInterrupt
+    def full(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("headscope.data.datamodule.TEXTS_AT_ONCE", 3)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Dataset, "iter", stopped)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "write_bytes", full)
         encode(tokenizer, DATASET, tmp_path)
     assert list((tmp_path / "encoded").iterdir()) == []
-    (tmp_path / "encoded" / ".encoding.left").mkdir()  # by a process that was killed
-    (tmp_path / "encoded" / ".encoding.left" / "ids.bin").write_bytes(b"half")
     relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
+    wanted = [tokenizer.encode(text).ids for text in TEXTS]
     kept = []
     for dataset in (DATASET, relabelled):
-        assert ids_of(encode(tokenizer, dataset, tmp_path)) == [
-            tokenizer.encode(text).ids for text in TEXTS
-        ]
-        kept.append({path: path.stat().st_mtime_ns for path in (tmp_path / "encoded").rglob("*")})
+        assert ids_of(encode(tokenizer, dataset, tmp_path)) == wanted
+        kept.append([path.stat().st_mtime_ns for path in (tmp_path / "encoded").iterdir()])
     assert kept[0] == kept[1]  # what was there is not written again
 
 

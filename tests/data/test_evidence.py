@@ -77,19 +77,6 @@ def known_names(texts: list[list[str | None]]) -> set[str]:
     }
 
 
-def test_counts_do_not_depend_on_the_number_of_texts_counted_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    texts, classes = words(*TEXTS * 3), np.eye(3, dtype=bool)[np.arange(15) % 3]
-    found = []
-    for at_once in (2, 1000):
-        monkeypatch.setattr("headscope.data.evidence.TEXTS_AT_ONCE", at_once)
-        vocabulary = known_ngrams(texts)
-        evidence = vocabulary.find(texts, np.arange(15) % 4)
-        found.append((vocabulary.keys, log_count_ratios(evidence, classes, len(vocabulary))))
-    assert all(np.array_equal(*pair) for pair in zip(*found, strict=True))
-
-
 def test_an_ngram_is_known_from_two_texts_on_and_one_of_characters_from_four() -> None:
     assert len(known_ngrams(words(*TEXTS))) == len(known_names(TEXTS)) > 20
     again = [*TEXTS, *TEXTS[2:4]]
@@ -186,37 +173,22 @@ def test_near_duplicates_are_in_one_fold_and_the_folds_stay() -> None:
     assert np.bincount(folds, minlength=FOLDS).min() >= 30
 
 
-def noise(rare: bool) -> tuple[WordTexts, np.ndarray]:
-    """Return texts whose labels are drawn, of words that two texts have each or of a few words that many have."""
+def test_a_label_that_is_noise_is_not_told_to_its_own_text() -> None:
     random = np.random.default_rng(0)
-    vocabulary = random.permutation(np.arange(4000) // 2) if rare else random.integers(0, 20, 4000)
-    texts = [[f"{number:04d}" for number in row] for row in vocabulary.reshape(400, 10)]
-    return words(*texts), random.integers(0, 2, 400)
-
-
-def share_told(ratios: np.ndarray, rare: bool) -> float:
-    """Return the share of training texts whose own n-grams point at their own label."""
-    texts, labels = noise(rare)
+    rare = random.permutation(np.arange(2000) // 2).reshape(200, 10)  # two texts have each word
+    texts = words(*[[f"{number:04d}" for number in row] for row in rare])
+    labels = random.integers(0, 2, 200)
     vocabulary = known_ngrams(texts)
-    folds = assign_folds(np.arange(400))
+    folds = assign_folds(np.arange(200))
     evidence = vocabulary.find(texts, folds)
-    found = evidence.of(range(400))
+    ratios = log_count_ratios(evidence, np.eye(2, dtype=bool)[labels], len(vocabulary))
+    found = evidence.of(range(200))
     row = found.places.numpy() // 10
-    said = np.zeros((400, 2))
-    np.add.at(said, row, ratios[np.minimum(folds[row], len(ratios) - 1), found.ids.numpy()])
-    return float((said.argmax(axis=1) == labels).mean())
-
-
-@pytest.mark.parametrize("rare", [True, False], ids=["rare words", "frequent words"])
-def test_a_label_that_is_noise_is_not_told_to_its_own_text(rare: bool) -> None:
-    texts, labels = noise(rare)
-    vocabulary = known_ngrams(texts)
-    classes = np.eye(2, dtype=bool)[labels]
-    evidence = vocabulary.find(texts, assign_folds(np.arange(400)))
-    ratios = log_count_ratios(evidence, classes, len(vocabulary))
-    assert share_told(ratios, rare) < 0.5 + 3 * 0.5 / math.sqrt(400)
-    if rare:  # what counting with the text itself would do
-        assert share_told(ratios[-1:], rare) > 0.95
+    for out_of_fold, least, most in ((folds, 0.0, 0.5 + 3 * 0.5 / 200**0.5), (-1, 0.95, 1.0)):
+        evidence_of_texts = np.zeros((200, 2))
+        counted = ratios[np.broadcast_to(out_of_fold, 200)[row], found.ids.numpy()]
+        np.add.at(evidence_of_texts, row, counted)
+        assert least <= (evidence_of_texts.argmax(axis=1) == labels).mean() <= most
 
 
 def test_the_keys_are_kept_as_a_tensor_and_must_be_sorted() -> None:

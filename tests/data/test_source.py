@@ -117,8 +117,8 @@ MORE = ", row 1: has more cells than the first line, which has "
 QUOTED = 'a text with a " in it is written "so ""quoted"" it is"'
 REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "text,label\na,1\n\nb,2,3\n", f"{MORE}2; put quotes around a text with a ',' in it"),
-    ("a.csv", "text;label\n1;1\na, b;2\n", f"{MORE}1; put quotes around a text with a ',' in it; its first line has semicolons and no comma: set \"data.separator=;\""),
-    ("a.csv", "text\tlabel\na\tx\n", ": no column 'text' for data.text_column; it has text\\tlabel (a table's first line holds the names); its first line has tabs and no comma: set \"data.separator=\\t\""),
+    ("a.csv", "text;label\n1;1\na, b;2\n", f"{MORE}1; put quotes around a text with a ',' in it; its first line has no comma: set \"data.separator=;\""),
+    ("a.csv", "text\tlabel\na\tx\n", ": no column 'text' for data.text_column; it has text\\tlabel (a table's first line holds the names); its first line has no comma: set \"data.separator=\\t\""),
     ("a.csv", "good film,x\nbad film,y\n", ": no column 'text' for data.text_column; it has good film, x (a table's first line holds the names)"),
     ("a.csv", "text ,label\na,x\n", ": no column 'text' for data.text_column; it has 'text ', label "),
     ("a.csv", 'text,label\n"one\ntwo",1\n"three,2\n', f", row 1: unexpected end of data; {QUOTED}"),
@@ -126,7 +126,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", "text,label,text\none,1,two\n", ", row 0: two columns have the same name"),
     ("a.csv", "text,label\n", ": has no rows"),
     ("a.csv", "", ": has no rows"),
-    ("a.csv", "text,label\ncafé,1\n".encode("latin-1"), ", after 0 rows: 'utf-8' codec can't decode byte 0xe9"),
+    ("a.csv", "text,label\ncafé,1\n".encode("latin-1"), ", row 0: 'utf-8' codec can't decode byte 0xe9"),
     ("a.json", "[]", ": has no rows"),
     ("a.json", '[{"text": "one",\n"label": ', ", row 0: Expecting value: line 2 column 10"),
     ("a.json", '{"text": ["a"], "label": ["x", "y"]}', ", row 0: zip() argument 2 is longer"),
@@ -139,10 +139,10 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5}', ", row 1: 'text' holds 5, not text"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": "1"}', ": column 'label' holds labels of several kinds"),
     ("a.parquet", "PAR1, but no more", ": cannot be read as parquet"),
-    ("a.jsonl.gz", "none", ": cannot be read: Not a gzipped file"),
-    ("a.csv.gz", gzip.compress(TABLE.encode() * 9, mtime=0)[:-12], ": cannot be read: "),
-    ("a.csv.bz2", "none", ": cannot be read: Invalid data stream"),
-    ("a.csv.xz", "none", ": cannot be read: Compressed file ended"),
+    ("a.jsonl.gz", "none", ", row 0: Not a gzipped file"),
+    ("a.csv.gz", gzip.compress(TABLE.encode() * 9, mtime=0)[:-12], ", row "),
+    ("a.csv.bz2", "none", ", row 0: Invalid data stream"),
+    ("a.csv.xz", "none", ", row 0: Compressed file ended"),
     *((name, "any", ": expected a name that ends in .csv, .tsv, .json,") for name in ("a.xlsx", "a.csv.zst", "plain")),
 ]  # fmt: skip
 
@@ -171,17 +171,12 @@ def test_lines_are_texts_to_predict_and_nothing_to_train_on(tmp_path: Path) -> N
         load(path.rename(tmp_path / "a.txt"))
 
 
-def test_columns_without_a_name_have_one_when_they_are_read(tmp_path: Path) -> None:
+def test_a_column_without_a_name_has_one_and_a_missing_text_is_an_empty_one(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,,label,\na,1,x,2\n")
     row = {"text": "a", "column_2": "1", "label": "x", "column_4": "2"}
     assert list(read_rows(str(path))) == [row]
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), ""])
-def test_a_missing_text_is_an_empty_one(value: Any) -> None:
-    assert as_text(value) == ""
-    assert as_text("\ud800 a") == "\ufffd a"
-    assert as_text(3) is None
+    values = [None, float("nan"), "", "\ud800 a", 3]
+    assert list(map(as_text, values)) == ["", "", "", "\ufffd a", None]
 
 
 def test_a_file_for_each_split_may_be_of_another_format(tmp_path: Path) -> None:
@@ -220,11 +215,10 @@ def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_pat
     assert list(loaded) == [{"text": "one, two", "label": 1}]
 
 
-@pytest.mark.parametrize("name", ["train.csv", "train.parquet"])
-def test_a_pipe_is_rejected_at_once(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(DataError, match=f"{name}: is not a file"):
-        load(tmp_path / name)
+def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.csv")
+    with pytest.raises(DataError, match=r"train\.csv: is not a file"):
+        load(tmp_path / "train.csv")
 
 
 def test_texts_are_read_from_a_file_in_the_cache_whose_content_stays(tmp_path: Path) -> None:
@@ -293,16 +287,13 @@ def test_a_hub_id_is_loaded_by_name_and_revision(tmp_path: Path) -> None:
     }
     assert done.returncode == 0, done.stderr
     offline = environment | {"HF_HUB_OFFLINE": "1"}  # what was loaded once is there without the Hub
-    again = subprocess.run([*command[:3], json.dumps([{"path": "some/name", "name": "news"}])], env=offline,
-                           capture_output=True, text=True, timeout=60)  # fmt: skip
+    command[3] = json.dumps([{"path": "some/name", "name": "news"}])
+    again = subprocess.run(command, env=offline, capture_output=True, text=True, timeout=60)
     assert json.loads(again.stdout) == json.loads(done.stdout)[2:3], again.stderr
     new, old, news, no_revision, unknown = json.loads(done.stdout)
-    assert new == {
-        split: [{"text": f"new reviews {split}", "label": 1}] for split in ("train", "test")
-    }
-    assert old == {
-        split: [{"text": f"old reviews {split}", "label": 1}] for split in ("train", "test")
-    }
+    for mark, found in (("new", new), ("old", old)):
+        rows = {split: {"text": f"{mark} reviews {split}", "label": 1} for split in found}
+        assert found == {split: [rows[split]] for split in ("train", "test")}
     assert news == {"train": [{"text": "new news train", "label": 1}]}
     assert no_revision.startswith("data.path=some/name: Revision '2.0' doesn't exist")
     assert unknown.startswith("data.path=an/other: Dataset 'an/other' doesn't exist on the Hub")

@@ -60,5 +60,5 @@ class Whole:
 
 def _metrics(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    kept = {"seconds", "peak_memory_gib", "versions"}
+    kept = {"seconds", "versions"}
     return {key: value for key, value in found.items() if key not in kept}

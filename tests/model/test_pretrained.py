@@ -104,7 +104,7 @@ REJECTED: dict[str, tuple[Any, str]] = {
         _changed(model_type="its own", auto_map=REMOTE),
         "model_type: .* got 'its own'; no other code is run",
     ),
-    "no config": (_without("config.json"), r"expected a folder with config\.json, found none"),
+    "no config": (_without("config.json"), r"No such file.*config\.json"),
     "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "Expecting property name"),
     "a layer less": (_lacks_a_layer, r"weights do not fit its config\.json: bert\.encoder\.layer"),
     "another width": (_changed(intermediate_size=38), r"weights do not fit its config\.json"),

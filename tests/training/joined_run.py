@@ -1,11 +1,12 @@
 """Trains in float64 for test_processes, in each of two processes that torchrun starts: `joined_run.py FOLDER`.
 
-In one process (the test's) each step takes the joined batch of a round of two.
+In one process (the test's) each step takes the two batches of a round, one after the other.
 """
 
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +20,21 @@ from training_runs import configured, reviews
 
 
 class Joined(TokenBudgetSampler):
-    """The training batches of each round of two processes as one batch."""
+    """The training batches of two processes in turn."""
 
     def __init__(self, lengths: np.ndarray, tokens: int, seed: int | None = None, *_: int) -> None:
         super().__init__(lengths, tokens, seed)
-        self.shared = None if seed is None else TokenBudgetSampler(lengths, tokens, seed, 0, 2)
+        ranks = () if seed is None else (0, 1)
+        self.shared = [TokenBudgetSampler(lengths, tokens, seed, rank, 2) for rank in ranks]
 
     def __len__(self) -> int:
-        return super().__len__() if self.shared is None else len(self.shared)
+        return sum(map(len, self.shared)) or super().__len__()
 
-    def rounds(self) -> Iterator[list[list[int]]]:
-        if self.shared is None:
-            yield from super().rounds()
-            return
-        self.shared.set_epoch(self.epoch)
-        for batches in self.shared.rounds():
-            yield [[row for batch in batches for row in batch]]
+    def __iter__(self) -> Iterator[list[int]]:
+        for sampler in self.shared:
+            sampler.set_epoch(self.epoch)
+        rounds = zip(*self.shared, strict=True)
+        yield from chain.from_iterable(rounds) if self.shared else super().__iter__()
 
 
 def configuration(folder: Path, name: str) -> TrainConfig:
@@ -43,6 +43,7 @@ def configuration(folder: Path, name: str) -> TrainConfig:
     config = configured(folder, rows, name, max_steps=20, max_epochs=9, progress=False)
     config.data.tokens_per_batch = 128
     config.model = replace(config.model, dropout=0.0, evidence_dropout=0.0)
+    config.trainer.accumulate = 2 if name == "one" else 1
     config.optimizer.class_weights = "balanced"
     config.inspection.enabled = False
     return config

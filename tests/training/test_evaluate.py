@@ -1,11 +1,8 @@
 """What evaluate refuses, what it shows, and under which name it keeps scores."""
 
 import contextlib
-import errno
 import io
 import json
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,6 @@ from headscope.ground.errors import ConfigError, DataError, RunError, UserWarnin
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
-from headscope.settings.config import TrainConfig
-from headscope.training.train import train
 from training_runs import Trained, write
 
 
@@ -41,22 +36,11 @@ def test_scores_are_those_of_training(mistaken: Trained, tmp_path: Path) -> None
     assert score(folder)[1].count(f"at temperature {expected['temperature']:.3f}") == 1
 
 
-@pytest.mark.parametrize("kind", ["a shared folder", "a file in its place"])
-def test_scores_that_cannot_be_kept_are_shown_all_the_same(
-    plain: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    def read_only(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(folder / "evaluations"))
-
+def test_scores_that_cannot_be_kept_are_shown_all_the_same(plain: Trained, tmp_path: Path) -> None:
     folder = plain.copy(tmp_path)
-    if kind == "a shared folder":
-        monkeypatch.setattr("headscope.cli.evaluate.save_json", read_only)
-    else:
-        (folder / "evaluations").touch()
-    with pytest.warns(
-        UserWarningMessage,
-        match="these scores are not kept: .*(Read-only|Not a directory|exists).*evaluations",
-    ):
+    (folder / "evaluations").touch()
+    words = "these scores are not kept: .*(Not a directory|exists).*evaluations"
+    with pytest.warns(UserWarningMessage, match=words):
         found, shown = score(folder)
     assert found == plain.report.test
     assert "macro-F1" in shown
@@ -96,26 +80,14 @@ def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) 
 
 
 def test_own_data_with_more_rows_are_refused_where_splits_are_cut_from_them(
-    plain: Trained, small_config: Callable[..., TrainConfig], tmp_path: Path
+    plain: Trained, tmp_path: Path
 ) -> None:
-    cut, config = plain.copy(tmp_path), small_config(max_steps=1)
-    config.data.test_path = config.data.validation_path = write(
-        tmp_path / "test.csv", [{"text": "why", "label": "good"}, {"text": "how", "label": "bad"}]
-    )
-    config.inspection.enabled = False
-    given = train(config).folder
-    for folder in (cut, given):
-        with Path(load_run(folder).config.data.path).open("a") as file:
-            file.writelines(
-                f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green", "blue")
-            )
-    with pytest.raises(
-        RunError,
-        match=r"has changed: .*test \(rows, texts, labels\), so the model may have learned these",
-    ):
-        score(cut)
-    score(given)  # its test is a file of its own
-    assert len(list((given / "evaluations").iterdir())) == 1
+    folder = plain.copy(tmp_path)
+    with Path(load_run(folder).config.data.path).open("a") as file:
+        file.writelines(f"{word} lovely,good\n{word} awful,bad\n" for word in ("red", "green"))
+    words = r"has changed: .*test \(rows, texts, labels\), so the model may have learned these"
+    with pytest.raises(RunError, match=words):
+        score(folder)
 
 
 def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
@@ -145,18 +117,6 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
         ConfigError, match=r"data\.label_column: expected another column than data\.text_column"
     ):
         score(folder, OtherDataConfig(path=path, text_column="same"))
-
-
-def test_a_label_with_control_characters_does_not_reach_the_terminal(
-    plain: Trained, tmp_path: Path
-) -> None:
-    folder = plain.copy(tmp_path)
-    setup, model, chosen = load_model(folder)
-    save_model(folder, replace(setup, labels=["bad", "\x1b[2Jgood"]), model, chosen)
-    path = write(tmp_path / "\x1b[31mnew.csv", [{"text": "why", "label": "\x1b[2Jgood"}])
-    shown = score(folder, OtherDataConfig(path=path))[1]
-    assert "\x1b" not in shown
-    assert shown.count("\ufffd[2Jgood") == 2  # above the confusion matrix and beside it
 
 
 def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Our encoder on top of a frozen one of transformers: trained, kept in the cache, resumed, explained."""
 
-import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +42,13 @@ def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
     return replace(config, model=ModelConfig(**options), baseline=False)
 
 
-@pytest.mark.parametrize("family", ["bert", "xlm-roberta", "modernbert", "distilbert"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "modernbert",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bert", "xlm-roberta")),
+    ],
+)
 def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path: Path) -> None:
     config = on_top(tmp_path, family)
     config.inspection.enabled = True
@@ -96,7 +101,6 @@ def test_frozen_layers_stay_as_they_are_and_a_resumed_run_ends_as_an_unbroken_on
 def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "TEXTS_AT_ONCE", 7)
     config = on_top(tmp_path)
     config.control = "uniform"
     written: list[int] = []
@@ -122,21 +126,6 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     monkeypatch.setattr(features, "MOST_GIB", 0)
     data.add_features(model.features, "test", run.device, lambda done, of: None)
     assert next(iter(data.loader("test"))).features is None, "too large: computed by the network"
-
-
-def test_a_full_disk_leaves_nothing_that_could_be_read_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = on_top(tmp_path)
-
-    def full(*given: Any) -> None:
-        given[2].write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
-        patched.setattr(features, "_write", full)
-        train(config)
-    assert not list(Path(config.data.cache_dir or "").glob("features/*"))
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from headscope.ground.errors import RunError, UserWarningMessage
 from headscope.live.page import recorded_step
 from headscope.runs.run import Prediction, load_run
 from headscope.settings.commands import EvaluateConfig
-from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, load_last, resumed_config
 from headscope.training.train import train
-from training_runs import Trained, changed, edit_model
+from training_runs import Trained, edit_model
 
 TEXTS = ["the film was lovely", "dark", "quite a day"]
 
@@ -42,20 +41,12 @@ def test_a_run_is_used_and_resumed_without_the_files_beside(plain: Trained, tmp_
     assert answers(folder) == expected
 
 
-@pytest.fixture
-def other(small_config: Callable[..., TrainConfig]) -> Path:
-    """Return a run of the same shapes and another seed."""
-    config = small_config(max_epochs=1)
-    config.seed = 1
-    return train(config).folder
-
-
 def test_a_part_of_another_run_changes_nothing_or_is_an_error(
-    plain: Trained, other: Path, tmp_path: Path
+    plain: Trained, mistaken: Trained, tmp_path: Path
 ) -> None:
     folder = plain.copy(tmp_path / "mine")
     expected = answers(folder)
-    for path in other.iterdir():
+    for path in mistaken.folder.iterdir():
         if path.name == "model.safetensors":  # which is the other run
             continue
         shutil.rmtree(folder / path.name) if path.is_dir() else None
@@ -75,16 +66,12 @@ def test_a_part_of_another_run_changes_nothing_or_is_an_error(
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "lacks its last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Path("unpickled").touch)),
     "without settings": lambda path: path.write_bytes(save(load_file(path))),
     "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
     "gone": Path.unlink,
     "not finite": lambda path: edit_model(
         path.parent, dict, **{"head.weight": torch.full((2, 12), torch.nan)}
-    ),
-    "another shape": lambda path: edit_model(
-        path.parent, dict, **{"head.weight": torch.zeros(3, 12)}
     ),
     "unsorted n-grams": lambda path: edit_model(path.parent, dict, ngrams=torch.tensor([2, 1])),
     "a key less": lambda path: edit_model(
@@ -112,7 +99,7 @@ class Evil:
         return os.mkdir, ("unpickled",)
 
 
-@pytest.mark.parametrize("kind", ["code", "text", "cut", "a pipe", "gone"])
+@pytest.mark.parametrize("kind", ["code", "cut", "a pipe", "gone"])
 def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
     plain: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -121,8 +108,8 @@ def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
     last = folder / LAST
     if kind == "code":
         torch.save(torch.load(last, weights_only=True) | {"more": Evil()}, last)
-    elif kind in ("text", "cut"):
-        last.write_bytes(b"text" if kind == "text" else last.read_bytes()[:5000])
+    elif kind == "cut":
+        last.write_bytes(last.read_bytes()[:5000])
     else:
         last.unlink()
         if kind == "a pipe":
@@ -131,19 +118,3 @@ def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
         load_last(folder)
     assert len(str(caught.value).splitlines()) == 1
     assert not Path("unpickled").exists()
-
-
-def test_settings_are_as_they_were_and_name_no_interpolation(
-    plain: Trained, tmp_path: Path
-) -> None:
-    folder = plain.copy(tmp_path)
-    probes = ["costs ${x}", "\\${seed} \\", "a: b", "\\\\${x}"]
-
-    def with_probes(metadata: dict[str, str]) -> dict[str, str]:
-        settings = json.loads(metadata["settings"])
-        settings["inspection"]["probes"] = probes
-        return metadata | {"settings": json.dumps(settings)}
-
-    before = load_run(folder).config
-    edit_model(folder, with_probes)
-    assert load_run(folder).config == changed(before, "inspection.probes", probes)

@@ -1,14 +1,11 @@
-"""Runs on pairs of texts: what is recorded of them, and that a head learns to look from one text to the other."""
+"""Runs on pairs of texts: what is recorded of them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from headscope.cli.inspect import inspect, measure
 from headscope.record.reader import read_index, read_step
 from headscope.settings.commands import InspectConfig
-from headscope.settings.config import ModelConfig, TrainConfig
-from headscope.training.train import train
-from training_runs import Trained, pairs
+from training_runs import Trained
 
 
 def test_a_run_on_pairs_records_segments_and_crossing(of_pairs: Trained) -> None:
@@ -50,25 +47,3 @@ def test_a_finished_run_on_pairs_is_measured_and_inspected(
     assert '"segments":[null,0,0,null,1,1,null]' in page.read_text()
     (record,) = folder.glob("inspect/*/heads")
     assert read_index(record).texts[0].segments == [None, 0, 0, None, 1, 1, None]
-
-
-def test_a_head_learns_to_look_at_the_other_text(small_config: Callable[..., TrainConfig]) -> None:
-    config = small_config(rows=pairs(600), max_epochs=8)
-    config.data.tokens_per_batch = 512
-    config.model = ModelConfig(
-        d_model=32,
-        num_heads=2,
-        num_layers=1,
-        feedforward_size=64,
-        dropout=0.0,
-        pooling="mean",
-        evidence=False,
-    )
-    report = train(config)
-    assert report.test.accuracy > 0.9
-    folder = report.folder / "heads"
-    crossings = [
-        read_step(folder / kept.file)["numbers/crossing/mean"] for kept in read_index(folder).steps
-    ]
-    assert crossings[0].max() < 0.35  # untrained: looks everywhere alike
-    assert crossings[-1].max() > crossings[0].max() + 0.1

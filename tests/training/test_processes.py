@@ -113,7 +113,7 @@ def finished(process: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.slow
-def test_twenty_steps_of_two_processes_are_those_of_the_joined_batches(
+def test_twenty_steps_of_two_processes_are_those_of_one_that_takes_two_batches_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished(torchrun(joined_run.__file__, str(tmp_path)))

@@ -90,7 +90,7 @@ def test_maps_are_those_of_each_text_and_a_capture_of_predict_is_an_error(plain:
 
 def test_the_kept_weights_are_those_of_the_lowest_validation_loss(plain: Trained) -> None:
     events, facts = events_of(plain.folder), plain.report.facts_of_training
-    best = min(events.Scalars("validation/loss"), key=lambda scalar: scalar.value)
+    best = min(events.Scalars("validation/tempered_loss"), key=lambda scalar: scalar.value)
     assert facts["best_step"] == best.step + 1  # Lightning logs before it counts the step
     line = f"best checkpoint: epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     assert line in plain.screen
@@ -117,26 +117,6 @@ def test_the_seed_decides_the_weights_and_neither_name_nor_inspection_nor_a_cont
     assert low <= mean <= high
     assert metrics["test"]["accuracy"] - metrics["control"]["accuracy"] == pytest.approx(mean)
     assert "percentage points above averages in place of attention: accuracy" in output.getvalue()
-
-
-def test_max_steps_ends_with_a_validation_and_batches_accumulate_to_steps(
-    small_config: Maker,
-) -> None:
-    config = small_config(max_steps=3, accumulate=2)
-    config.inspection.num_probes = 0
-    config.inspection.causes = 8
-    report = train(config)
-    assert report.facts_of_training["steps"] == 3
-    events = events_of(report.folder)
-    assert [scalar.step for scalar in events.Scalars("heads/entropy_share")] == [0, 3]
-    # A run without probes is measured all the same.
-    output = io.StringIO()
-    found = measure(
-        InspectConfig(run=str(report.folder), texts=8, accelerator="cpu"),
-        Console(file=output, width=200),
-    )
-    assert len(json.loads(found.read_text())["heads"]) == 2
-    assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
 
 
 def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
@@ -193,25 +173,6 @@ def test_a_job_of_a_scheduler_is_one_process(
     assert build_trainer(setup, tmp_path, 1).world_size == 1
 
 
-def test_of_two_runs_of_one_name_the_second_is_refused(
-    small_config: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have loaded their texts by the time that the first writes to the folder."""
-    config, load = small_config(max_epochs=1), TextDataModule.__init__
-    folder = Path(config.outputs_dir) / "run"
-
-    def slow(*args: object) -> None:
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text("of the first")
-        load(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(TextDataModule, "__init__", slow)
-    with pytest.raises(RunError, match="has a run already; choose another name"):
-        train(config)
-    assert [path.name for path in folder.iterdir()] == ["config.yaml"]  # and no lock
-    assert (folder / "config.yaml").read_text() == "of the first"
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config: Maker) -> None:
     config = small_config(accelerator="gpu")
@@ -222,35 +183,31 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config:
     assert not Path(config.outputs_dir).exists()
 
 
-def test_every_phase_of_a_run_has_its_name(
-    small_config: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = small_config(max_steps=8)
+def test_max_steps_ends_with_a_validation_and_every_phase_has_its_name(small_config: Maker) -> None:
+    config = small_config(max_steps=3, accumulate=2)
     config.baseline = True
+    config.inspection.num_probes = 0
     config.inspection.causes = 8
     output = io.StringIO()
-    train(config, Console(file=output, width=200, force_terminal=True))
+    report = train(config, Console(file=output, width=200, force_terminal=True))
     phases = (
         "reading texts", "training the tokenizer", "encoding train texts",
-        "counting n-grams of train texts", "preparing the network", "0/8",
+        "counting n-grams of train texts", "preparing the network", "0/3",
         "scoring the best checkpoint", "ablating heads", "contributions of heads",
         "baseline: TF-IDF", "pictures for TensorBoard",
     )  # fmt: skip
-    shown = output.getvalue()
-    places = [shown.find(name) for name in phases]
+    places = [output.getvalue().find(name) for name in phases]
     assert min(places) >= 0
     assert places == sorted(places)
-    # Without a terminal there are lines instead.
-    monkeypatch.setattr("headscope.ground.terminal.SECONDS_BETWEEN_LINES", 0.02)
+    assert report.facts_of_training["steps"] == 3
+    events = events_of(report.folder)
+    assert [scalar.step for scalar in events.Scalars("heads/entropy_share")] == [0, 3]
+    # A run without probes is measured all the same.
     output = io.StringIO()
-    config = small_config(name="lines", max_steps=15)
-    config.inspection.enabled = False
-    train(config, Console(file=output))
-    assert re.search(r"^training, .*step \d+ of 15, \d+ s", output.getvalue(), re.MULTILINE)
-
-
-def test_a_run_is_printed_by_its_folder_and_classes(plain: Trained) -> None:
-    assert repr(load_run(plain.folder)) == f"Run({str(plain.folder)!r}, classes: bad, good)"
+    settings = InspectConfig(run=str(report.folder), texts=8, accelerator="cpu")
+    found = measure(settings, Console(file=output, width=200))
+    assert len(json.loads(found.read_text())["heads"]) == 2
+    assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
 
 
 def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -> None:
@@ -279,7 +236,8 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
 def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small_config(max_steps=1)
+    rows = [row | {"label": f"{row['label']}\nnamed"} for row in reviews()]  # a line end in a name
+    config = small_config(rows=rows)
     settings = {
         **flatten({"data": asdict(config.data), "model": asdict(config.model)}),
         "outputs_dir": config.outputs_dir,
@@ -290,18 +248,10 @@ def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
     trainer = {"max_steps": 1, "accelerator": "cpu", "logger": "csv"}
     runs = [headscope.train(settings, seed=seed, trainer=trainer) for seed in (0, 1)]
     assert [run.folder.name for run in runs] == ["reviews_now", "reviews_now_2"]
-    assert runs[1].config.seed == 1
+    assert (runs[1].config.seed, runs[1].labels) == (1, ["bad\nnamed", "good\nnamed"])
     table = (runs[1].folder / "csv/metrics.csv").read_text()
     assert {"validation/loss", "test/macro_f1"} <= set(table.splitlines()[0].split(","))
     with pytest.raises(ConfigError, match=r"modle\.d_model: .* did you mean model\.d_model"):
         headscope.train({"modle.d_model": 3})
     with pytest.raises(ConfigError, match=r"trainer\.logger: .*pip install mlflow"):
         headscope.train(trainer={"logger": "mlflow"})
-
-
-def test_a_class_name_with_a_line_end_is_trained_and_shown(small_config: Maker) -> None:
-    rows = [row | {"label": f"{row['label']}\nnamed"} for row in reviews()]
-    config = small_config(rows=rows, max_steps=1)
-    config.inspection.enabled = False
-    report = train(config)
-    assert load_run(report.folder).labels == ["bad\nnamed", "good\nnamed"]

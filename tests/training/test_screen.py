@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headscope.cli.sweep import compared_rows, results_of, write_table
-from headscope.ground.terminal import terminal
 from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.console import show_confusion, show_scores, show_sweep
 from headscope.training.scores import Scores
@@ -30,17 +28,6 @@ RUN = "outputs/rotten_tomatoes_2026-11-21_15-48-30"
 def scores_of(classes: int) -> Scores:
     confusion = [[1000 + row * classes + k for k in range(classes)] for row in range(classes)]
     return Scores(0.5, 0.25, 1.125, 0.75, confusion)
-
-
-def test_what_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "w") as stream:
-        monkeypatch.setattr("sys.stdout", stream)
-        console = terminal()
-        for _ in range(3):
-            console.print("more than nobody reads")
-        print("and nothing is left for the end")
 
 
 def printed(show: Callable[[Console], None], width: int) -> list[str]:
@@ -127,19 +114,12 @@ def test_the_screen_shows_what_differs_and_the_file_has_all(tmp_path: Path) -> N
 
 
 def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
+    why = "model.num_heads: got 3, takes a divisor of model.d_model=[32]"
     job(tmp_path, 0, {}, metrics=done())
-    job(
-        tmp_path,
-        1,
-        {},
-        failure={"message": "model.num_heads: got 3, takes a divisor of model.d_model=[32]"},
-    )
+    job(tmp_path, 1, {}, failure={"message": why})
     job(tmp_path, 2, {})
     lines = shown(tmp_path).splitlines()
-    assert (
-        "long-00000001: failed: model.num_heads: got 3, takes a divisor of model.d_model=[32]"
-        in lines
-    )
+    assert f"long-00000001: failed: {why}" in lines
     assert "longlong-00000002: not finished" in lines
 
 
@@ -188,29 +168,18 @@ def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_
     assert f"best again: headscope train --config-dir {tmp_path} --config-name best" in lines
 
 
-def test_of_a_loss_less_is_better(tmp_path: Path) -> None:
+def test_of_a_loss_less_is_better_and_the_best_settings_resolve_nothing_of_this_machine(
+    tmp_path: Path,
+) -> None:
     for number, loss in enumerate([0.7, 0.3, 0.5]):
-        job(
-            tmp_path,
-            number,
-            {},
-            metrics={**done(loss=1.0 - loss), "validation": {"loss": loss, "macro_f1": loss}},
-        )
+        metrics = {**done(loss=1.0 - loss), "validation": {"loss": loss, "macro_f1": loss}}
+        job(tmp_path, number, {}, metrics=metrics)
         path = next(tmp_path.glob(f"*{number:08x}/job.json"))
         path.write_text(path.read_text().replace("macro_f1", "loss"))
-    config = TrainConfig(seed=17, inspection=InspectionConfig(probes=["costs ${x}"]))
+    probes = ["costs ${x}", "${oc.env:HOME}"]
+    config = TrainConfig(seed=17, inspection=InspectionConfig(probes=probes))
     (tmp_path / f"long-{1:08x}" / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
     rows = [line.split()[:2] for line in shown(tmp_path).splitlines() if line.strip()[:1].isdigit()]
     assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
-    best = (tmp_path / "best.yaml").read_text()
-    assert "seed: 17" in best
-    assert r"costs \${x}" in best
-
-
-def test_the_best_settings_resolve_nothing_of_this_machine(tmp_path: Path) -> None:
-    job(tmp_path, 0, {}, metrics=done())
-    path = next(tmp_path.glob("*/config.yaml"))
-    path.write_text(path.read_text().replace("font: null", "font: ${oc.env:HOME}"))
-    shown(tmp_path)
     best = OmegaConf.load(tmp_path / "best.yaml")
-    assert best.inspection.font == "${oc.env:HOME}"
+    assert (best.seed, [*best.inspection.probes]) == (17, probes)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from headscope.data.columns import class_names, texts_among
 from headscope.data.corpus import read_split
-from headscope.data.source import load_source, truncate_texts
+from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, DataError, first_line, listed, warn
 from headscope.ground.files import new_folder
 from headscope.ground.terminal import Bar, show_line, terminal
@@ -120,7 +120,7 @@ def labelled(
     name = next(iter(source)) if len(source) == 1 else str(data.test_split)
     split = read_split(source, name, data)
     names = _names_in_data(classifier, class_names(source[name], split.labels, data), data.path)
-    known, _ = truncate_texts(split.with_labels(names, data), data)
+    known = split.with_labels(names, data)
     count = min(config.texts, data.limit or config.texts)
     rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
     chosen = known.select(rows)

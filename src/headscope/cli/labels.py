@@ -24,7 +24,7 @@ from headscope.cli.predict import row_writer
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
 from headscope.data.rows import read_rows
-from headscope.data.source import load_source, truncate_texts
+from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, listed
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
@@ -106,7 +106,7 @@ def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any
         whole = source[name]
         numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
         split = read_split(numbered, name, data)
-        read, _ = truncate_texts(split.with_labels(run.labels, data), data)
+        read = split.with_labels(run.labels, data)
         ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
         for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
             found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})

@@ -69,7 +69,7 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
     run.model.to(best_device(config.accelerator))
     show_line(console, f"{len(dataset)} {split} texts; words: up to {config.seconds:g} s")
     with Bar(console, "contributions of words"):
-        found = run.report(*texts_and_labels(run, dataset), config.seconds)
+        found = run.report(*texts_and_labels(dataset, run.objective, run.labels), config.seconds)
         name = split if config.data is None else Path(config.data.path).stem
         size = write_report(run, found, name, Path(config.output))
     show_words(console, found.summary())

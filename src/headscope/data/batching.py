@@ -55,11 +55,13 @@ def encode_rows(
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
     is_pair = len(rows[0]) == 2
+    if tokenizer.truncation is not None:
+        max_length = tokenizer.truncation["max_length"]
+        rows = [tuple(beginning(text, max_length) for text in parts) for parts in rows]
     inputs = list(rows) if is_pair else [text for (text,) in rows]
-    if vocabulary is None:
-        encodings = tokenizer.encode_batch_fast(inputs)  # without offsets
-    else:
-        encodings = tokenizer.encode_batch(inputs)
+    # The fast way has no offsets.
+    encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
+    encodings = encode(inputs)
     ids = array("i")
     segments = array("B")
     words = array("i")
@@ -89,9 +91,6 @@ def encode_texts(
     evidence: EvidenceVocabulary | None = None,
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
-    if tokenizer.truncation is not None:
-        max_length = tokenizer.truncation["max_length"]
-        texts = [tuple(beginning(text, max_length) for text in parts) for parts in texts]
     encoded = encode_rows(tokenizer, texts, None if evidence is None else Vocabulary())
     if evidence is None or encoded.words is None:
         return encoded
@@ -111,7 +110,6 @@ class Batch(NamedTuple):
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]  # place of each text in its split
     evidence: Evidence | None = None  # where the model reads it
-    share: float = 1.0  # factor of its loss where a step takes several batches: see BatchLoader
     features: Float[Tensor, "B T F"] | None = None  # hidden states of a frozen encoder, if known
 
     @property
@@ -183,30 +181,22 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's batches of the epoch."""
-        for batches in self.rounds():
-            yield from batches[self.rank : self.rank + 1]
-
-    def rounds(self) -> Iterator[list[list[int]]]:
-        """Yield batches by rounds, one for each process; without a seed the last may have fewer."""
         for number in range(self.epoch * self.passes, (self.epoch + 1) * self.passes):
-            yield from self._rounds_of_pass(number)
+            yield from self._of_pass(number)
 
-    def _rounds_of_pass(self, number: int) -> Iterator[list[list[int]]]:
+    def _of_pass(self, number: int) -> Iterator[list[int]]:
         count = len(self.cuts) - 1
-        N = self.world_size
         if self.seed is None:
             rows = np.argsort(self.buckets, kind="stable")
-            rounds: Iterable[np.ndarray] = np.split(np.arange(count), range(N, count, N))
+            mine: Iterable[int] = range(self.rank, count, self.world_size)
         else:
             random = np.random.default_rng([self.seed, number])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
-            rest = np.arange(count % N)  # batches left out; each is in turn
-            in_turn = np.random.default_rng(self.seed).permutation(count)
-            left_out = in_turn[(number * len(rest) + rest) % count]
-            kept = np.delete(np.arange(count), left_out).reshape(-1, N)
-            rounds = map(random.permutation, random.permutation(kept))
-        for cuts in rounds:
-            yield [rows[self.cuts[cut] : self.cuts[cut + 1]].tolist() for cut in cuts]
+            drawn = np.random.default_rng([number, self.seed]).permutation(count)
+            rounds = np.sort(drawn[count % self.world_size :]).reshape(-1, self.world_size)
+            mine = [random.permutation(each)[self.rank] for each in random.permutation(rounds)]
+        for cut in mine:
+            yield rows[self.cuts[cut] : self.cuts[cut + 1]].tolist()
 
 
 class TextBatches(Dataset[Batch]):
@@ -241,53 +231,20 @@ class TextBatches(Dataset[Batch]):
 
 
 class BatchLoader(DataLoader[Batch]):
-    """Yield the sampler's batches; a stopped epoch resumes where it was.
+    """Yield the sampler's batches; a stopped epoch resumes where it was."""
 
-    An optimizer step that takes several batches is to be that of the batches joined. Each loss is a
-    mean over its batch, so it is multiplied by s_b = A N W_b / sum_a W_a: W_b is the sum of the
-    weights of its texts, a counts the batches of the step. A rounds of N processes make a step: the
-    mean over both divides by A N.
-
-    Args:
-        batches: the texts.
-        sampler: what makes batches of them.
-        accumulate: A, how many batches of this process make a step.
-        weights: of each text in the loss; all 1 by default.
-    """
-
-    def __init__(
-        self,
-        batches: TextBatches,
-        sampler: TokenBudgetSampler,
-        accumulate: int = 1,
-        weights: Float[np.ndarray, " N"] | None = None,
-    ) -> None:
+    def __init__(self, batches: TextBatches, sampler: TokenBudgetSampler) -> None:
         # batch_size=None: an item is a whole batch already, so nothing is left to collate.
         super().__init__(batches, sampler=sampler, batch_size=None)
-        self.batches = sampler
-        self.accumulate = accumulate
-        self.weights = np.ones(len(batches.labels)) if weights is None else weights
         self.done = self.skip = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Yield the batches of the sampler's epoch, or what a stopped one left of them."""
         self.done = self.skip
         self.skip = 0
-        for wanted, share in islice(self._shares(), self.done, None):
+        for rows in islice(self.sampler, self.done, None):
             self.done += 1
-            yield self.dataset[wanted]._replace(share=share)
-
-    def _shares(self) -> Iterator[tuple[list[int], float]]:
-        """Yield this process's batches, with what their losses are multiplied by."""
-        rounds = self.batches.rounds()
-        rank = self.batches.rank
-        batches_of_step = self.accumulate * self.batches.world_size
-        while step := list(islice(rounds, self.accumulate)):
-            weights = [[self.weights[rows].sum() for rows in batches] for batches in step]
-            total = sum(map(sum, weights))
-            for batches, of_round in zip(step, weights, strict=True):
-                if rank < len(batches):
-                    yield batches[rank], float(batches_of_step * of_round[rank] / total)
+            yield self.dataset[rows]
 
     def state_dict(self) -> dict[str, int]:
         """Return how many batches of the epoch are done, for the checkpoint."""
@@ -295,7 +252,7 @@ class BatchLoader(DataLoader[Batch]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Skip the batches that are done; none if the epoch was done."""
-        self.skip = state["done"] % len(self.batches)
+        self.skip = state["done"] % len(self)
 
 
 def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:

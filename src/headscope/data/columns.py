@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -12,13 +13,11 @@ import pyarrow as pa
 from datasets import Dataset, List
 
 from headscope.data.rows import is_blank
-from headscope.ground.errors import DataError
-from headscope.ground.files import digest
+from headscope.ground.errors import DataError, listed
 from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
 WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # 007 is a name
-BOOLEANS = {"true", "false"}
 Names = list[str] | None  # of the labels of a row; None where there is a gap
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -36,14 +35,13 @@ def tuples(dataset: Dataset, columns: Sequence[str]) -> Iterator[tuple[Any, ...]
 
 @dataclass(frozen=True)
 class TextsOf:
-    """The texts of some columns, one after the other, read from disk by each loop over them."""
+    """The texts of a split, one after the other, read from disk by each loop over them."""
 
     dataset: Dataset
-    columns: Sequence[str]
 
     def __iter__(self) -> Iterator[str]:
         """Yield every text."""
-        for column in self.columns:
+        for column in texts_among(self.dataset.column_names):
             yield from values(self.dataset, column)
 
 
@@ -80,11 +78,6 @@ def class_counts(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return counts
 
 
-def digests(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return the BLAKE2b digest of each row of texts, [N] of 16 bytes: different for other rows."""
-    return np.fromiter(map(digest, rows), dtype="S16")
-
-
 def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     """Return two digests of each text column: of all texts end to end, and of their lengths.
 
@@ -111,50 +104,78 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
 def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     """Return the names of each row's labels; several of them only with data.multi_label.
 
-    There a cell is a list, or a string that is split. A null, also in a list, is a gap, and so is
-    an empty string, but for one that is split: it has no label.
+    There a cell is a list of labels or of 0 and 1 for each class, or a string that is split. A
+    null, also in a list, is a gap, and so is an empty string, but for one that is split: it has no
+    label.
 
     Raises:
-        DataError: for fractions, or a number twice in a list, as if it had 0 or 1 for each class.
+        DataError: for fractions, a label twice in a list, or lists that can be read in two ways.
     """
     names = names_of_class_label(dataset, config)
-    separator = config.label_separator if config.multi_label else None
-    known: dict[Any, Names] = {}  # rows share lists: a split may have millions
-    rows = []
-    for row, cell in enumerate(values(dataset, config.label_column)):
-        key = tuple(cell) if isinstance(cell, list) else cell
-        if key not in known:
-            try:
-                known[key] = _names_in(cell, names, separator)
-            except ValueError as error:
-                raise DataError(f"{where}, row {row}: {error}") from None
-        rows.append(known[key])
-    return rows
+    cells = list(values(dataset, config.label_column))
+    try:
+        if is_many_hot(cells):
+            cells = [cell and [number for number, has in enumerate(cell) if has] for cell in cells]
+
+        @cache  # rows share lists: a split may have millions
+        def names_in(*labels: Any) -> Names:
+            return _names_in(labels, names)
+
+        separator = config.label_separator if config.multi_label else None
+        return [names_in(*_labels_in(cell, separator)) for cell in cells]
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
-def _names_in(cell: Any, names: list[str], separator: str | None) -> Names:
-    labels = cell if isinstance(cell, list) else [cell]
+def is_many_hot(cells: Sequence[Any], num_classes: int | None = None) -> bool:
+    """Tell whether lists hold 0 or 1 for each class, not the numbers of the classes of a text.
+
+    They do if all have as many numbers as there are classes, two or more, and each is 0 or 1.
+
+    Raises:
+        ValueError: for lists such as [1, 0] alone, which could be both classes of two.
+    """
+    lists = [cell for cell in cells if cell is not None]
+    widths = {len(cell) if isinstance(cell, list) else 0 for cell in lists}
+    C = num_classes or max(widths, default=0)
+    if widths != {C} or C < 2 or any(value not in (0, 1) for cell in lists for value in cell):
+        return False
+    if all(sorted(cell) == [0, 1] and not isinstance(cell[0], bool | float) for cell in lists):
+        raise ValueError(
+            f"labels such as {lists[0]} may be 0 or 1 for each class, or both classes by number; "
+            "write [1.0, 0.0] for the first, and names of classes for the second"
+        )
+    return True
+
+
+def _labels_in(cell: Any, separator: str | None) -> list[Any]:
     if separator is not None and isinstance(cell, str):
-        labels = split_labels(cell, separator)
+        return split_labels(cell, separator)
+    return cell if isinstance(cell, list) else [cell]
+
+
+def _names_in(labels: Sequence[Any], names: list[str]) -> Names:
     if any(map(is_gap, labels)):
         return None
     numbers = [label for label in labels if not isinstance(label, str)]
-    if any(number % 1 for number in numbers):
-        raise ValueError(f"expected integers or strings, got {numbers[:10]}")
-    if len(numbers) > len(set(numbers)):
+    if any(number % 1 for number in numbers) or len(numbers) > len(set(numbers)):
         raise ValueError(
-            f"expected the labels that a text has, such as [0, 3], got {numbers[:10]}, which has "
-            "one twice"
+            "expected integers or strings, each once, or 0 or 1 for each class in all rows, got "
+            f"[{listed(numbers)}]"
         )
     return [label_name(label, names) for label in labels]
 
 
 def label_name(label: Any, names: Sequence[str] = ()) -> str:
-    """Return the name of a label: 3.0, as pandas writes 3 beside a gap, is called 3."""
-    if isinstance(label, str):
-        return label.strip()
+    """Return the name of a label: 3.0, as pandas writes 3 beside a gap, is called 3.
+
+    True, TRUE and true are all called true.
+    """
     if isinstance(label, bool):
-        return str(label).lower()
+        label = str(label)
+    if isinstance(label, str):
+        name = label.strip()
+        return name.lower() if name.lower() in ("true", "false") else name
     number = int(label)
     return names[number] if 0 <= number < len(names) else str(number)
 
@@ -166,9 +187,7 @@ def split_labels(cell: str, separator: str) -> list[str]:
 
 def is_gap(value: Any) -> bool:
     """Tell whether a value is null, NaN or a blank text."""
-    if isinstance(value, str):
-        return is_blank(value)
-    return value is None or value != value
+    return is_blank(value) if isinstance(value, str) else value is None or value != value
 
 
 def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str]:
@@ -180,23 +199,11 @@ def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str]:
 def class_names(train: Dataset, rows: Iterable[list[str]], config: DataConfig) -> list[str]:
     """Return the names of the classes: a ClassLabel's own, else those of the rows, in order.
 
-    Whole numbers are in the order of numbers; True, TRUE and true are one class, true.
+    Whole numbers are in the order of numbers.
     """
     if own := names_of_class_label(train, config):
         return own
     names = set(chain.from_iterable(rows))
     if not names:
         raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
-    if all(map(WHOLE.fullmatch, names)):
-        return sorted(names, key=int)
-    plain = {name.lower() for name in names}
-    return sorted(plain if plain <= BOOLEANS else names)
-
-
-def numbers_of(classes: list[str]) -> dict[str, int]:
-    """Return the number of each class by its name; true and false by each of their spellings."""
-    return {
-        spelling: number
-        for number, name in enumerate(classes)
-        for spelling in ((name.title(), name.upper(), name) if name in BOOLEANS else (name,))
-    }
+    return sorted(names, key=int if all(map(WHOLE.fullmatch, names)) else None)

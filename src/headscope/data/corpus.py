@@ -7,60 +7,53 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, LargeList, List
+from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import (
     TEXT_COLUMNS,
     class_counts,
     class_names,
     column_digests,
-    digests,
     is_gap,
+    label_name,
     labels_of,
     numbers,
-    numbers_of,
     text_columns,
     texts_among,
     tuples,
     values,
 )
 from headscope.data.rows import read_rows
-from headscope.data.source import check_names, load_source, quiet, reason, truncate_texts
+from headscope.data.source import check_names, load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.ground.errors import DataError, listed, shown, warn
 from headscope.ground.files import content_key, digest
 from headscope.settings.config import DataConfig
 
-TEXTS = re.compile("(large_)?string|null")
-LABELS = re.compile("(large_)?string|bool|null|u?int.*|float.*|half|double")
+TEXTS = re.compile("(large_)?string(_view)?|null")
+LABELS = re.compile("(large_)?string(_view)?|bool|null|u?int.*|float.*|half|double")
 
 
 @dataclass
 class Corpus:
     """Texts with labels, ready to be encoded.
 
-    Attributes:
-        splits: train, validation and test; columns text, text_pair (for pairs) and label, an index
-            into `labels` or, with data.multi_label, a list with 1 at the classes that a text has
-            and 0 at the others.
-        labels: the names of the classes.
-        facts: what a reader of the results should know: sizes, how splits came about,
-            near-duplicates.
-        groups: of the training texts, the group of near-duplicates of each; None where no cut asked
-            for them.
+    A label is an index into `labels` or, with data.multi_label, a list with 1 at the classes that a
+    text has and 0 at the others.
     """
 
-    splits: DatasetDict
-    labels: list[str]
-    facts: dict[str, Any] = field(default_factory=dict)
-    groups: np.ndarray | None = None
+    splits: DatasetDict  # train, validation, test: columns text, text_pair (for pairs) and label
+    labels: list[str]  # the names of the classes
+    facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
+    groups: np.ndarray | None = None  # of near-duplicates in train; None where no cut asked
 
     def keep(self, role: str, rows: np.ndarray) -> None:
         """Leave some rows of a split, by their numbers, and their groups of near-duplicates."""
@@ -80,11 +73,8 @@ def load_corpus(config: DataConfig) -> Corpus:
         DataError: for whatever cannot be trained on; see the checks of this module.
     """
     source = load_source(config)
-    names = {
-        "train": config.train_split,
-        "validation": config.validation_split,
-        "test": config.test_split,
-    }
+    roles = ("train", "validation", "test")
+    names = {role: getattr(config, f"{role}_split") for role in roles}
     given = {
         role: read_split(source, name, config)
         for role, name in names.items()
@@ -92,27 +82,23 @@ def load_corpus(config: DataConfig) -> Corpus:
     }
     rows = chain.from_iterable(split.labels for split in given.values())
     labels = class_names(source[config.train_split], rows, config)
-    check_several(given["train"], config)
-    corpus = Corpus(DatasetDict(), labels, warn_of_similar_labels(labels, config))
+    warn_of_similar_labels(labels, config)
+    splits = {role: split.with_labels(labels, config) for role, split in given.items()}
+    corpus = Corpus(DatasetDict(splits), labels)
     for role, split in given.items():
-        texts = split.with_labels(labels, config)
-        corpus.splits[role], num_long = truncate_texts(texts, config)
-        for fact, count in (
-            ("rows dropped as empty", len(source[split.name]) - len(texts)),
-            ("texts of which the beginning alone is read", num_long),
-        ):
-            if count:
-                corpus.facts.setdefault(fact, {})[role] = count
+        if dropped := len(source[split.name]) - len(split.labels):
+            corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped
     check_classes(corpus, config)
+    check_separator(given["train"], config)
     cut_missing(corpus, config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
         drop_rows(corpus, config)
     train = numbers(corpus.splits["train"], "label")
-    counts = class_counts(train, len(labels))
-    if rare := [labels[c] for c in np.flatnonzero(counts == 1)]:
-        corpus.facts["classes with one training text"] = rare
+    once = np.flatnonzero(class_counts(train, len(labels)) == 1)
+    if len(once):
+        corpus.facts["classes with one training text"] = [labels[c] for c in once]
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     if config.multi_label:
@@ -135,8 +121,7 @@ def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple
     source = load_source(config)
     name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
     split = read_split(source, str(name), config)
-    dataset, _ = truncate_texts(split.with_labels(labels, config), config)
-    return limited(dataset, config.limit, config.split_seed), split.name
+    return limited(split.with_labels(labels, config), config.limit, config.split_seed), split.name
 
 
 def digests_of_split(split: Dataset) -> dict[str, Any]:
@@ -189,17 +174,19 @@ def drop_rows(corpus: Corpus, config: DataConfig) -> None:
     """Leave out the texts in data.drop_rows, a file of `labels`, or correct their labels."""
     file = f"data.drop_rows={config.drop_rows}"
     review = read_review(str(config.drop_rows), corpus.labels)
+    number_of = {name: number for number, name in enumerate(corpus.labels)}
     unmatched = {*review}
     for role, split in [*corpus.splits.items()]:
         keys = row_keys(split, corpus.labels)
         unmatched -= {*keys}
-        names = [review.get(key) for key in keys]
-        is_kept = np.array([name != "" for name in names])
+        names = [review.get(key) for key in keys]  # "": left out, None: stays as it is
+        pairs = zip(names, values(split, "label"), strict=True)
+        labels = [number_of[name] if name else given for name, given in pairs]
         with quiet():
-            corpus.splits[role], num_corrected = corrected(split, corpus.labels, names)
-        corpus.keep(role, np.flatnonzero(is_kept))
-        corpus.facts.setdefault("texts dropped", {})[role] = int((~is_kept).sum())
-        corpus.facts.setdefault("labels corrected", {})[role] = num_corrected
+            corpus.splits[role] = split.remove_columns("label").add_column("label", labels)
+        corpus.keep(role, np.flatnonzero([name != "" for name in names]))
+        corpus.facts.setdefault("texts dropped", {})[role] = names.count("")
+        corpus.facts.setdefault("labels corrected", {})[role] = sum(map(bool, names))
     if unmatched:
         raise DataError(
             f"{file}: {len(unmatched)} of {len(review)} rows have a key of no text; give the file "
@@ -228,19 +215,6 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
     return review
 
 
-def corrected(
-    split: Dataset, classes: list[str], names: Sequence[str | None]
-) -> tuple[Dataset, int]:
-    """Return a split with the labels of these names, where there is one, and how many there are."""
-    given = numbers(split, "label").tolist()
-    pairs = zip(names, given, strict=True)
-    labels = [classes.index(name) if name else number for name, number in pairs]
-    if labels == given:
-        return split, 0
-    changed = split.remove_columns("label").add_column("label", labels)
-    return changed, sum(map(bool, names))
-
-
 def groups_of(split: Dataset) -> np.ndarray:
     """Return the group of near-duplicates of each row of a split, [N]."""
     return near_duplicate_groups(tuples(split, texts_among(split.column_names)))
@@ -259,7 +233,7 @@ class Split:
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
         """Return the columns text, text_pair (for pairs) and label, as `Corpus` has them."""
-        index = numbers_of(classes)
+        index = {label_name(name): number for number, name in enumerate(classes)}
         if unknown := set(chain.from_iterable(self.labels)) - index.keys():
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
             hint = " (-1 often marks a split without labels: name another split)"
@@ -323,18 +297,20 @@ def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
     """Raise a DataError if a column is missing or holds no texts or no labels."""
     where = f"{config.file_of(split)}, split {split} ({len(dataset)} rows)"
     check_names(dataset.column_names, config, where)
-    label = dataset.features[config.label_column]
-    expected = dict.fromkeys(text_columns(config), ("text", TEXTS))
-    if config.multi_label:
-        label = getattr(label, "feature", label)
-    kinds = "integers, strings or, with data.multi_label=true, lists of them"
-    expected[config.label_column] = (kinds, LABELS)
-    for column, (words, pattern) in expected.items():
-        kind = kind_of(label if column == config.label_column else dataset.features[column])
-        if not pattern.fullmatch(kind):
-            raise DataError(f"{where}: column {column!r}: expected {words}, got {kind}")
+    columns = [*text_columns(config), config.label_column]
+    for column in columns:
+        feature = dataset.features[column]
+        pattern = TEXTS
+        expected = "text"
+        if column == config.label_column:
+            feature = getattr(feature, "feature", feature) if config.multi_label else feature
+            pattern = LABELS
+            expected = "integers, strings or, with data.multi_label=true, lists of them"
+        if not pattern.fullmatch(kind_of(feature)):
+            got = kind_of(feature)
+            raise DataError(f"{where}: column {column!r}: expected {expected}, got {got}")
     try:  # a parquet file may hold bytes that are not UTF-8
-        dataset.select_columns([*expected]).data.validate(full=True)
+        dataset.select_columns(columns).data.validate(full=True)
     except pa.ArrowInvalid as error:
         raise DataError(f"{where}: {reason(error)}; fix or drop the row") from error
 
@@ -352,10 +328,10 @@ def place(split: str, config: DataConfig, column: str) -> str:
 # What is checked before anything is trained.
 
 
-def check_several(train: Split, config: DataConfig) -> None:
+def check_separator(train: Split, config: DataConfig) -> None:
     """Raise a DataError if, with data.multi_label, cells are split and none holds two labels."""
-    is_list = isinstance(train.dataset.features[config.label_column], List | LargeList)
-    if config.multi_label and not is_list and max(map(len, train.labels)) < 2:
+    kind = kind_of(train.dataset.features[config.label_column])
+    if config.multi_label and kind != "List" and max(map(len, train.labels)) < 2:
         raise DataError(
             f"{config.path}, column {config.label_column!r}: no text of train has two labels; "
             "leave data.multi_label out, or set data.label_separator=... (it is "
@@ -394,25 +370,18 @@ def check_classes(corpus: Corpus, config: DataConfig, hint: str = "") -> None:
             )
 
 
-def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> dict[str, object]:
-    """Warn of labels that differ in case, in Unicode form (NFKC), or as 1, 01 and 1.0 alone.
-
-    Returns:
-        These labels, as a fact, if there are any. They stay classes of their own.
-    """
+def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> None:
+    """Warn of labels that differ in case, width, spaces or hidden characters alone."""
     groups: dict[str, list[str]] = defaultdict(list)
     for label in labels:
-        plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", label).casefold())
-        plain = "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").strip()
-        groups[re.sub(r"^(-?)0*(\d+)(\.0*)?$", r"\1\2", plain)].append(repr(label))
-    similar = [" / ".join(group) for group in groups.values() if len(group) > 1]
-    if not similar:
-        return {}
-    warn(
-        f"{config.path}, column {config.label_column!r}: labels differ in spelling alone, and are "
-        f"classes of their own: {listed(similar)}"
-    )
-    return {"labels that differ in spelling alone": similar}
+        folded = unicodedata.normalize("NFKC", label).casefold()
+        letters = (sign for sign in folded if sign.isprintable() and not sign.isspace())
+        groups["".join(letters)].append(repr(label))
+    if similar := [" / ".join(group) for group in groups.values() if len(group) > 1]:
+        warn(
+            f"{config.path}, column {config.label_column!r}: labels differ in spelling alone, and "
+            f"are classes of their own: {listed(similar)}"
+        )
 
 
 def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str, object]:
@@ -423,13 +392,14 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     """
     columns = texts_among(splits["train"].column_names)
     rows = chain.from_iterable(tuples(split, columns) for split in splits.values())
-    texts = np.unique(digests(rows), return_inverse=True)[1]
+    texts = pd.Series(map(digest, rows))
     num_train = len(splits["train"])
-    shared = int(np.isin(texts[num_train:], texts[:num_train]).sum())
+    shared = int(texts[num_train:].isin(texts[:num_train]).sum())
     if shared:
         warn(f"{config.path}: {shared} texts of validation and test also stand in train")
     labels = np.concatenate([numbers(split, "label") for split in splits.values()])
-    conflicts = conflicting_labels(texts, labels)
+    names = pd.Series([label.tobytes() for label in labels])
+    conflicts = names.groupby(texts).transform("nunique") > 1
     if conflicts.any():
         all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
         example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
@@ -441,10 +411,3 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
         "texts also in train": shared,
         "texts under different labels": int(conflicts.sum()),
     }
-
-
-def conflicting_labels(texts: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Tell for each row whether its text, given by a number, has other labels in another row."""
-    different = np.unique(np.column_stack([texts, labels]), axis=0)
-    num_labels = np.bincount(different[:, 0])  # of each text
-    return np.asarray(num_labels[texts] > 1)

@@ -1,6 +1,7 @@
 """Everything about the texts of a run: splits, tokenizer, ids and loaders."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-import torch.distributed
+import torch
+import torch.distributed as dist
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
+from safetensors import safe_open
+from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -37,7 +41,7 @@ from headscope.data.evidence import (
 from headscope.data.features import Advance, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import cache_folder, content_key, temporary_path
+from headscope.ground.files import cache_folder, content_key, write_atomic
 from headscope.settings.config import DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
@@ -70,22 +74,19 @@ class TextDataModule(LightningDataModule):
         self.config = config
         self.seed = seed
         self.passes = 1  # over the training texts in an epoch
-        self.accumulate = 1  # training batches in an optimizer step, and
-        self.text_weights: np.ndarray | None = None  # weights of their texts; see `BatchLoader`
         cache = cache_folder(config.cache_dir)
         with phase("reading texts"):
             self.corpus: Corpus = load_corpus(config)
-        train = self.corpus.splits["train"]
-        all_texts = TextsOf(train, texts_among(train.column_names))
+        train = TextsOf(self.corpus.splits["train"])
         with phase("training the tokenizer"):
             self.tokenizer = tokenizer or trained_tokenizer(
-                all_texts, tokenizer_config, config.max_length, cache
+                train, tokenizer_config, config.max_length, cache
             )
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ("train", "validation", "test"):
-            split = self.corpus.splits[role]
             with phase(f"encoding {role} texts"):
+                split = self.corpus.splits[role]
                 texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
             if texts.words is not None:
                 with phase(f"counting n-grams of {role} texts"):
@@ -128,23 +129,21 @@ class TextDataModule(LightningDataModule):
         Of a split with fewer batches than processes each takes all: Lightning would not validate
         without a batch, and every mean stays what it is.
         """
-        rank = 0
-        world_size = 1
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank = torch.distributed.get_rank()
-            world_size = torch.distributed.get_world_size()
-        seed = self.seed if role == "train" else None
-        passes = self.passes if role == "train" else 1
         lengths = self.encoded[role].lengths
         budget = self.config.tokens_per_batch
-        sampler = TokenBudgetSampler(lengths, budget, seed, rank, world_size, passes)
+        place = (0, 1)  # rank and number of processes
+        if dist.is_available() and dist.is_initialized():
+            place = (dist.get_rank(), dist.get_world_size())
+        seed = self.seed if role == "train" else None
+        passes = self.passes if role == "train" else 1
+        sampler = TokenBudgetSampler(lengths, budget, seed, *place, passes)
         num_batches = len(sampler.cuts) - 1
-        if num_batches >= world_size:
+        if num_batches >= sampler.world_size:
             return sampler
         if role == "train":
             raise ConfigError(
                 f"torchrun --nproc-per-node: expected at most {num_batches} processes in all, one "
-                f"a batch, got {world_size}; lower it or data.tokens_per_batch"
+                f"a batch, got {sampler.world_size}; lower it or data.tokens_per_batch"
             )
         return TokenBudgetSampler(lengths, budget)
 
@@ -159,8 +158,7 @@ class TextDataModule(LightningDataModule):
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
-        sampler = self.sampler("train")
-        return BatchLoader(self.batches("train"), sampler, self.accumulate, self.text_weights)
+        return BatchLoader(self.batches("train"), self.sampler("train"))
 
     def val_dataloader(self) -> BatchLoader:
         """Return this process's share of the validation batches; Lightning calls this."""
@@ -184,63 +182,49 @@ class TextDataModule(LightningDataModule):
 def encode(
     tokenizer: Tokenizer, dataset: Dataset, cache: Path, with_words: bool = False
 ) -> EncodedTexts:
-    """Encode a split once, into one array on disk, so that memory does not grow with the data.
+    """Return the token ids of a split from a file that is mapped into memory.
 
-    The cached files are named by the texts and the tokenizer, whatever data set the texts came in.
+    It is written once, named by the texts and the tokenizer, whatever data set the texts came in.
     `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
     settings = f"{tokenizers.__version__} {tokenizer.to_str()} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = content_key([settings, *columns, *column_digests(dataset, columns)])
-    folder = cache / "encoded" / key
-    if not folder.exists():
-        _write_encoded(tokenizer, dataset, columns, folder, with_words)
-    facts = json.loads((folder / "facts.json").read_text())
-    starts = np.load(folder / "starts.npy")
-    ids = np.memmap(folder / "ids.bin", np.int32, "r")
-    segments = np.memmap(folder / "segments.bin", np.uint8, "r") if facts["pairs"] else None
+    path = cache / "encoded" / f"{key}.safetensors"
+    if not path.exists():
+        write_atomic(path, lambda file: _write_encoded(tokenizer, dataset, file, with_words))
+    with safe_open(path, "pt") as file:
+        arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        facts = json.loads(file.metadata()["facts"])
     words = None
     if with_words:
-        words = WordTexts(facts["words"], np.memmap(folder / "units.bin", np.int32, "r"), starts)
-    return EncodedTexts(ids, starts, segments, facts["num_cut"], words)
+        words = WordTexts(facts["words"], arrays["words"], arrays["starts"])
+    segments = arrays.get("segments")
+    return EncodedTexts(arrays["ids"], arrays["starts"], segments, facts["num_cut"], words)
 
 
-def _write_encoded(
-    tokenizer: Tokenizer, dataset: Dataset, columns: list[str], folder: Path, with_words: bool
-) -> None:
-    """Fill a temporary folder, then put it in place: a half-written one is never read."""
+def _write_encoded(tokenizer: Tokenizer, dataset: Dataset, path: Path, with_words: bool) -> None:
+    """Encode a split some rows at a time."""
     vocabulary = Vocabulary() if with_words else None
-    lengths = [np.zeros(1, np.int64)]
+    columns = texts_among(dataset.column_names)
+    parts = defaultdict(list, starts=[np.zeros(1, np.int64)])
     num_cut = 0
-    with temporary_path(folder) as temporary:
-        temporary.mkdir()
-        with (
-            (temporary / "ids.bin").open("wb") as ids,
-            (temporary / "segments.bin").open("wb") as segments,
-            (temporary / "units.bin").open("wb") as words,
-        ):
-            # One batch after the other: on two cores, a thread that encodes ahead slows the
-            # tokenizer's own threads.
-            for batch in dataset.iter(TEXTS_AT_ONCE):
-                rows = list(zip(*(batch[column] for column in columns), strict=True))
-                texts = encode_rows(tokenizer, rows, vocabulary)
-                if texts.words is not None:
-                    words.write(texts.words.word_ids.tobytes())
-                ids.write(texts.ids.tobytes())
-                if texts.segments is not None:
-                    segments.write(texts.segments.tobytes())
-                lengths.append(texts.lengths)
-                num_cut += texts.num_cut
-        np.save(temporary / "starts.npy", np.cumsum(np.concatenate(lengths)))
-        facts = {
-            "num_cut": num_cut,
-            "pairs": len(columns) == 2,
-            "words": [] if vocabulary is None else vocabulary.words,
-        }
-        (temporary / "facts.json").write_text(json.dumps(facts))
-        try:
-            temporary.replace(folder)
-        except OSError:
-            if not folder.exists():  # else another process was faster
-                raise
+    # One batch after the other: on two cores, a thread that encodes ahead slows the tokenizer's
+    # own threads.
+    for batch in dataset.iter(TEXTS_AT_ONCE):
+        rows = list(zip(*(batch[column] for column in columns), strict=True))
+        texts = encode_rows(tokenizer, rows, vocabulary)
+        parts["ids"].append(texts.ids)
+        parts["starts"].append(texts.lengths)
+        if texts.segments is not None:
+            parts["segments"].append(texts.segments)
+        if texts.words is not None:
+            parts["words"].append(texts.words.word_ids)
+        num_cut += texts.num_cut
+    arrays = {name: np.concatenate(part) for name, part in parts.items()}
+    arrays["starts"] = np.cumsum(arrays["starts"])
+    words = [] if vocabulary is None else vocabulary.words
+    facts = json.dumps({"num_cut": num_cut, "words": words})
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    path.write_bytes(save(tensors, {"facts": facts}))

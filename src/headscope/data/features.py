@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import nn
 
 from headscope.data.batching import EncodedTexts, TextBatches, TokenBudgetSampler, moved
+from headscope.data.evidence import ranges
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import write_atomic
 
-TEXTS_AT_ONCE = 1_000  # written together, so that memory does not grow with the data
 TOKENS_PER_BATCH = 2_048
 MOST_GIB = 8  # of a split
 RECIPE = 1  # raise it when the code below computes something else, so that no old file is read
@@ -50,35 +50,38 @@ def hidden_states(
     key = hashlib.blake2b(f"{RECIPE} {torch.__version__} {settings}".encode(), digest_size=16)
     for array in (texts.ids, texts.starts, texts.segments):
         key.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-    path = cache / "features" / f"{key.hexdigest()}.f16"
+    path = cache / "features" / f"{key.hexdigest()}.npy"
     if not path.exists():
         encoder.to(device).eval()
-        write_atomic(path, lambda file: _write(encoder, texts, file, device, advance))
-    return np.memmap(path, np.float16, "r", shape=shape)
+        write_atomic(path, lambda file: _write(encoder, texts, file, shape, device, advance))
+    states: np.ndarray = np.load(path, mmap_mode="r")
+    return states
 
 
+@torch.inference_mode()
 def _write(
-    encoder: nn.Module, texts: EncodedTexts, path: Path, device: torch.device, advance: Advance
+    encoder: nn.Module,
+    texts: EncodedTexts,
+    path: Path,
+    shape: tuple[int, int],
+    device: torch.device,
+    advance: Advance,
 ) -> None:
+    table = np.lib.format.open_memmap(path, "w+", np.float16, shape)
     batches = TextBatches(texts)
-    count = len(texts.lengths)
-    width = int(encoder.width)  # type: ignore[arg-type]
-    with path.open("wb") as file, torch.inference_mode():
-        for start in range(0, count, TEXTS_AT_ONCE):
-            stop = min(start + TEXTS_AT_ONCE, count)
-            first = texts.starts[start]
-            table = np.empty((texts.starts[stop] - first, width), np.float16)
-            for rows in TokenBudgetSampler(texts.lengths[start:stop], TOKENS_PER_BATCH):
-                batch = moved(batches[[start + row for row in rows]], device)
-                states = encoder(*batch.inputs[:3]).half().cpu().numpy()  # [B, T, F]
-                for row, of_text in zip(batch.rows.tolist(), states, strict=True):
-                    begin = texts.starts[row] - first
-                    end = texts.starts[row + 1] - first
-                    table[begin:end] = of_text[: end - begin]
-            if not np.isfinite(table).all():
-                raise ConfigError(
-                    "model.features_layer: expected a layer whose hidden states fit into float16, "
-                    "got infinities; choose another layer"
-                )
-            file.write(table.tobytes())
-            advance(stop, count)
+    num_done = 0
+    for rows in TokenBudgetSampler(texts.lengths, TOKENS_PER_BATCH):
+        batch = batches[rows]
+        states = encoder(*moved(batch, device).inputs[:3]).half().cpu()  # [B, T, F]
+        if not states.isfinite().all():
+            raise ConfigError(
+                "model.features_layer: expected a layer whose hidden states fit into float16, got "
+                "infinities; choose another layer"
+            )
+        is_token = torch.ones_like(batch.token_ids, dtype=torch.bool)
+        if batch.key_padding_mask is not None:
+            is_token = ~batch.key_padding_mask
+        tokens = ranges(texts.starts[rows], texts.lengths[rows])
+        table[tokens] = states[is_token].numpy()  # [B, T, F] -> [tokens, F]
+        num_done += len(rows)
+        advance(num_done, len(texts.lengths))

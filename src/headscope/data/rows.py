@@ -35,6 +35,16 @@ FORMATS = {
 }
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
+SIGN = re.compile(r"\S")
+UNREADABLE = (
+    csv.Error,
+    EOFError,
+    OSError,
+    RecursionError,
+    ValueError,
+    lzma.LZMAError,
+    zlib.error,
+)
 OBJECT = 'an object such as {"text": "..."}'
 
 
@@ -75,24 +85,19 @@ def read_rows(
     """
     if form == "auto":
         form = format_of(Path(path)) if Path(path).suffix else "lines"
-    name = "standard input" if path == "-" else path
     number = 0
     try:
         for row in _rows(path, form, text_column, encoding, separator, keys):
             yield row
             number += 1
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{name}, after {number} rows: {error}; set the text encoding, such as "
-            f"{keys}encoding=cp1252 or {keys}encoding=shift_jis"
-        ) from error
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read: {error}") from error
-    except csv.Error as error:
-        remedy = 'a text with a " in it is written "so ""quoted"" it is"'
-        raise DataError(f"{name}, row {number}: {error}; {remedy}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{name}, row {number}: {error}") from error
+    except UNREADABLE as error:
+        remedy = ""
+        if isinstance(error, UnicodeDecodeError):
+            remedy = f"; set the text encoding: {keys}encoding=cp1252 or {keys}encoding=shift_jis"
+        elif isinstance(error, csv.Error):
+            remedy = '; a text with a " in it is written "so ""quoted"" it is"'
+        name = "standard input" if path == "-" else path
+        raise DataError(f"{name}, row {number}: {error}{remedy}") from error
 
 
 def _rows(
@@ -154,40 +159,28 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
 
 
 def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
-    """Yield the objects of a file: one a line, or in any other layout."""
-    if is_lines:
-        values: Iterable[Any] = (
-            _without_halves(json.loads(line), line) for line in file if not line.isspace()
-        )
-    else:
-        values = _documents(file.read())
-    for value in values:
-        rows = value if isinstance(value, list) or is_lines else _by_rows(value)
-        for row in rows if isinstance(rows, list) else [rows]:
-            if not isinstance(row, dict):
-                raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
-            yield row
+    """Yield the objects of a file: of each of its lines, or in any other layout."""
+    for text in file if is_lines else [file.read()]:
+        for value in _values(text):
+            rows = value if is_lines else _by_rows(value)
+            for row in rows if isinstance(rows, list) else [rows]:
+                if not isinstance(row, dict):
+                    raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
+                yield row
 
 
-def _documents(text: str) -> Iterator[Any]:
-    """Yield the values that stand in a text one after the other."""
+def _values(text: str) -> Iterator[Any]:
+    """Yield the values that stand in a text one after the other.
+
+    U+FFFD replaces half a surrogate pair, which no encoding has.
+    """
     decoder = json.JSONDecoder()
-    end = _next_sign(text, 0)
-    while end < len(text):
-        value, end = decoder.raw_decode(text, end)
-        yield _without_halves(value, text)
-        end = _next_sign(text, end)
-
-
-def _next_sign(text: str, start: int) -> int:
-    return re.compile(r"\s*").match(text, start).end()  # type: ignore[union-attr]
-
-
-def _without_halves(content: Any, text: str) -> Any:
-    """Return the content of JSON with U+FFFD for half a surrogate pair: no encoding has one."""
-    if not re.search(r"\\u[dD]", text):
-        return content
-    return json.loads(HALF.sub("\ufffd", json.dumps(content, ensure_ascii=False)))
+    start = 0
+    while value := SIGN.search(text, start):
+        content, start = decoder.raw_decode(text, value.start())
+        if "\\u" in text:
+            content = json.loads(HALF.sub("\ufffd", json.dumps(content, ensure_ascii=False)))
+        yield content
 
 
 def _by_rows(value: Any) -> Any:
@@ -241,7 +234,8 @@ def no_column(column: str, key: str, names: Sequence[str], keys: str = "data.") 
 
 def separator_hint(columns: Sequence[str], keys: str = "data.") -> str:
     """Return what to do about a csv file whose header has semicolons or tabs and no comma."""
-    for name, mark, written in (("semicolons", ";", ";"), ("tabs", "\t", "\\t")):
-        if len(columns) == 1 and mark in columns[0]:
-            return f'; its first line has {name} and no comma: set "{keys}separator={written}"'
-    return ""
+    mark = re.search("[;\t]", columns[0]) if len(columns) == 1 else None
+    if mark is None:
+        return ""
+    written = mark[0].replace("\t", "\\t")
+    return f'; its first line has no comma: set "{keys}separator={written}"'

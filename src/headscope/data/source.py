@@ -1,7 +1,7 @@
 """Any source of texts as a DatasetDict: default data, Hub id, folder, files, your own function."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -9,13 +9,11 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, Features
-from pyarrow.parquet import read_schema
+from datasets import Dataset, DatasetDict
 
-from headscope.data.columns import text_columns, texts_among, tuples
+from headscope.data.columns import text_columns
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import Row, as_text, format_of, no_column, read_rows
-from headscope.data.tokenizer import beginning, max_characters
 from headscope.ground.errors import DataError, first_line, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
@@ -54,10 +52,13 @@ def load_source(config: DataConfig) -> DatasetDict:
                 config.validation_split or "validation": config.validation_path,
                 config.test_split or "test": config.test_path,
             }
-            splits = {
-                split: load_files([expanded(file)], config) for split, file in files.items() if file
-            }
-            return DatasetDict(splits)
+            return DatasetDict(
+                {
+                    split: load_files([expanded(file)], config)
+                    for split, file in files.items()
+                    if file
+                }
+            )
     except DataError:
         raise
     except Exception as error:  # `datasets` and pyarrow raise some twenty classes
@@ -67,19 +68,17 @@ def load_source(config: DataConfig) -> DatasetDict:
 def load_own(config: DataConfig) -> DatasetDict:
     """Return what your function does: split -> a `datasets.Dataset` or dictionaries by column."""
     splits = called("data.path", config.path, resolve("data.path", config.path), config)
+    found = DatasetDict()
     try:
-        return DatasetDict(
-            {
-                split: rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
-                for split, rows in splits.items()
-            }
-        )
+        for split, rows in splits.items():
+            found[split] = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
     except Exception as error:  # `datasets` and pyarrow raise many classes
         row = f"{{{config.text_column!r}: ..., {config.label_column!r}: ...}}"
         raise DataError(
             f"data.path={config.path}: expected a mapping split -> rows such as {row}, got "
             f"{type(splits).__name__}: {reason(error)}"
         ) from error
+    return found
 
 
 def load_folder(path: Path, config: DataConfig) -> DatasetDict:
@@ -106,28 +105,17 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
         if not path.is_file():  # a reader of a pipe could wait for ever
             raise DataError(f"{path}: is not a file")
     if format_of(paths[0]) == "parquet":
-        return load_parquet([str(path) for path in paths])
+        files = [str(path) for path in paths]
+        try:
+            return datasets.load_dataset("parquet", data_files=files, split="train")
+        except Exception as error:  # of `datasets` and pyarrow
+            raise DataError(f"{files[0]}: cannot be read as parquet: {reason(error)}") from error
     separator = config.separator or separator
     rows = chain.from_iterable(
         read_rows(str(path), format_of(path), encoding=config.encoding, separator=separator)
         for path in paths
     )
     return load_rows(rows, config, str(paths[0]))
-
-
-def load_parquet(files: list[str]) -> Dataset:
-    """Load parquet files with the features that they have, such as a ClassLabel with its names."""
-    try:
-        schema = read_schema(files[0])
-        fields = [
-            field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
-            for field in schema
-        ]
-        features = Features.from_arrow_schema(pa.schema(fields, schema.metadata))
-        return datasets.load_dataset("parquet", data_files=files, split="train", features=features)
-    except Exception as error:  # of `datasets` and pyarrow
-        message = f"{', '.join(files)}: cannot be read as parquet: {reason(error)}"
-        raise DataError(message) from error
 
 
 @contextmanager
@@ -193,24 +181,6 @@ def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Datase
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "blake2b").hexdigest()
         return Dataset.from_file(str(file.replace(folder / f"{digest[:32]}.arrow")))
-
-
-def truncate_texts(dataset: Dataset, config: DataConfig) -> tuple[Dataset, int]:
-    """Return the rows with very long texts cut to what is read of them, and how many those are."""
-    columns = texts_among(dataset.column_names)
-    limit = max_characters(config.max_length)
-    num_long = sum(max(map(len, row)) > limit for row in tuples(dataset, columns))
-    if not num_long:
-        return dataset, 0
-
-    def truncated(batch: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        return {
-            column: [beginning(text, config.max_length) for text in batch[column]]
-            for column in columns
-        }
-
-    with quiet():
-        return dataset.map(truncated, batched=True, batch_size=ROWS_PER_BATCH), num_long
 
 
 def reason(error: BaseException) -> str:

@@ -6,13 +6,16 @@ Labels are [N], the class of each text, or [N, C], 1 at each class that a text h
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
-from headscope.data.columns import digests, numbers
+from headscope.data.columns import numbers
 from headscope.data.tokenizer import MARKS
+from headscope.ground.files import digest
 
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
@@ -28,13 +31,13 @@ def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
     def letters(text: str) -> str:
         return NOT_LETTERS.sub("", text.lower()) or text
 
-    return in_order(digests(tuple(map(letters, row)) for row in rows))
+    return in_order([digest(map(letters, row)) for row in rows])
 
 
-def in_order(keys: np.ndarray) -> np.ndarray:
+def in_order(keys: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Return a number for each key, the same for equal ones, in the order of their first places."""
-    _, first_rows, groups = np.unique(keys, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first_rows))[groups]
+    numbers: np.ndarray = pd.factorize(np.array(keys, dtype=object))[0]
+    return numbers
 
 
 def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:

@@ -82,14 +82,6 @@ def normal_form(text: str) -> str:
     return normal
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer.json; ValueError if it is not one."""
-    try:
-        return tokenizer_of(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
 def tokenizer_of(content: str) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json's content; ValueError if it is not one."""
     try:
@@ -120,11 +112,11 @@ def trained_tokenizer(
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{content_key(chain([settings], texts))}.json"
     if not path.exists():
-        tokenizer = train_tokenizer(iter(texts), config)
+        tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
         write_text(path, tokenizer.to_str(pretty=True))
-    return load_tokenizer(path)
+    return tokenizer_of(path.read_text(encoding="utf-8"))
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:

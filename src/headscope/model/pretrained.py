@@ -86,10 +86,9 @@ class FrozenEncoder(Pretrained):
 
     def digest(self) -> str:
         """Return a digest of what the hidden states depend on."""
-        weights = (weight.cpu().numpy().tobytes() for weight in self.state_dict().values())
         found = hashlib.blake2b(str(self.model.config).encode(), digest_size=16)
-        for content in weights:
-            found.update(content)
+        for weight in self.state_dict().values():
+            found.update(weight.cpu().numpy().tobytes())
         return found.hexdigest()
 
 
@@ -192,8 +191,6 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
         )
     else:
         folder = _download(key, path, revision)
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"{key}={path}: expected a folder with config.json, found none")
     if not any(folder.glob("model*.safetensors")):
         raise ConfigError(
             f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
@@ -208,14 +205,10 @@ def _download(key: str, path: str, revision: str | None) -> Path:
 
     try:
         folder = huggingface_hub.snapshot_download(
-            path,
-            revision=revision,
-            allow_patterns=list(FILES),
+            path, revision=revision, allow_patterns=list(FILES)
         )
     except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub
-        asked = f"{key}={path}"
-        if revision is not None:
-            asked += f" model.revision={revision}"
+        asked = f"{key}={path}" + ("" if revision is None else f" model.revision={revision}")
         reason = first_line(error) or type(error).__name__
         raise ConfigError(
             f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}"

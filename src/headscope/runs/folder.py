@@ -4,7 +4,6 @@
         model.safetensors    the model: its best weights by validation loss, and all that decides an
                              answer; the only file that is read to use a run
         metrics.json         scores, baseline, facts about data and training, seconds
-        validations.json     the scores of each validation
         errors.csv           the misclassified test texts, that of the highest loss first
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them

@@ -44,7 +44,6 @@ WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout"
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
-VALIDATION_SCORES = get_args(Metric)
 LESS_IS_BETTER = ("loss",)
 Integer = Annotated[int, Strict()]  # true is no 1
 Count = Annotated[Integer, Field(ge=1, le=MOST)]

@@ -42,18 +42,12 @@ Interval = tuple[float, float, float]  # a difference, and the ends of its 95 % 
 
 @dataclass
 class Compared:
-    """A classifier that a run is compared with.
+    """A classifier that a run is compared with, on its test texts."""
 
-    Attributes:
-        name: as tables have it.
-        scores: on the test split.
-        predicted: the classes of each test text.
-        differences: of accuracy and macro-F1, the run's less its own, each with a 95 % interval.
-    """
-
-    name: str
+    name: str  # as tables have it
     scores: Scores
-    predicted: Classes
+    predicted: Classes  # of each test text
+    # Of accuracy and macro-F1, the run's less its own, each with a 95 % interval.
     differences: dict[str, Interval] = field(default_factory=dict)
 
     @classmethod

@@ -21,10 +21,11 @@ from headscope.ground.errors import ConfigError, TrainingError, first_line, warn
 from headscope.ground.files import write_atomic
 from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
-from headscope.runs.folder import Setup, save_json
-from headscope.settings.config import VALIDATION_SCORES
+from headscope.runs.folder import Setup
 from headscope.training.distributed import all_reduce_max
+from headscope.training.scores import TEMPERED
 
+CHOOSES = f"validation/{TEMPERED}"  # the best weights, and when patience is over
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
 
@@ -55,7 +56,7 @@ class AveragedWeights(EMAWeightAveraging):
 
 
 class Best(TypedDict):
-    """The best weights until now: those of the lowest validation loss, of equals the first.
+    """The weights of the lowest validation loss until now, at its temperature; of equals the first.
 
     The loss is a proper score, and on a thousand texts far less noisy than macro-F1, whose standard
     error there is 1.3 points. Before the first validation they are the last weights, without a
@@ -140,7 +141,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the checkpoint."""
-        self._loss = float(trainer.callback_metrics["validation/loss"])
+        self._loss = float(trainer.callback_metrics[CHOOSES])
         self._save(trainer)
         self._loss = None
 
@@ -193,9 +194,7 @@ class Patience(EarlyStopping):
     """
 
     def __init__(self, patience: int) -> None:
-        super().__init__(
-            "validation/loss", mode="min", patience=patience, check_on_train_epoch_end=False
-        )
+        super().__init__(CHOOSES, mode="min", patience=patience, check_on_train_epoch_end=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score and the count, but not the patience of the checkpoint."""
@@ -220,7 +219,6 @@ class StopAtNonFiniteLoss(Callback):
 
     def __init__(self, last: Path) -> None:
         self.last = last
-        self.is_finite = True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -228,53 +226,20 @@ class StopAtNonFiniteLoss(Callback):
         """Check the loss."""
         loss = outputs["loss"]
         if loss.device.type == "cpu" or trainer.global_step % STEPS_BETWEEN_CHECKS == 0:
-            is_spoilt = not torch.isfinite(loss)
-            self._check(is_spoilt, f"the loss is NaN or infinite at step {trainer.global_step}")
-
-    def on_validation_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any
-    ) -> None:
-        """Note the logits; the processes may have different numbers of batches."""
-        self.is_finite &= bool(torch.isfinite(outputs).all())
+            self._check(loss, f"the loss is NaN or infinite at step {trainer.global_step}")
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check before anything is saved."""
-        step = trainer.global_step
-        self._check(not self.is_finite, f"validation logits are NaN or infinite after step {step}")
+        """Check before anything is saved; the loss is NaN if a logit is NaN or infinite."""
+        loss = pl_module.validation_loss.compute()  # type: ignore[operator, union-attr]
+        self._check(loss, f"validation loss is NaN or infinite after step {trainer.global_step}")
 
-    def _check(self, is_spoilt: bool, problem: str) -> None:
-        if all_reduce_max(is_spoilt):
+    def _check(self, loss: Tensor, problem: str) -> None:
+        if all_reduce_max(not torch.isfinite(loss)):
             saved = self.last if self.last.exists() else "none yet"
             raise TrainingError(
                 f"{problem}. Last good checkpoint: {saved}. Try a lower optimizer.learning_rate, "
                 "an optimizer.gradient_clip above 0, or trainer.precision=32-true"
             )
-
-
-class ValidationLog(Callback):
-    """Write the scores of all validations to validations.json, by which others watch a run."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "validations.json"
-        self.entries: list[dict[str, float]] = []
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the scores until now."""
-        return {"entries": self.entries}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the scores until the checkpoint."""
-        self.entries = state_dict["entries"]
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Add this validation."""
-        scores = {
-            name: float(trainer.callback_metrics[f"validation/{name}"])
-            for name in VALIDATION_SCORES
-        }
-        place = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-        self.entries = [*self.entries, place | scores]
-        save_json(self.path, self.entries)
 
 
 class RunProgress(Callback):

@@ -1,8 +1,6 @@
 """What is printed before and after training, and of a sweep."""
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,22 +33,6 @@ ON_SCREEN = ("test_accuracy", "test_macro_f1", "seconds")  # beside the score th
 Row = dict[str, str]
 
 
-@contextmanager
-def errors_once() -> Iterator[None]:
-    """End TensorBoard's writer thread silently on a full disk, whose error is raised here too."""
-    before = threading.excepthook
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if not isinstance(arguments.exc_value, OSError):
-            before(arguments)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = before
-
-
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
     """Print the run folder and the facts about the texts."""
     show_line(console, "", str(folder))
@@ -71,7 +53,7 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}")
+    show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f} at its temperature")
     rows = {"headscope": report.test}
     if report.calibration is not None and report.temperature != 1:
         rows |= report.calibration.row("test")

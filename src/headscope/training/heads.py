@@ -77,12 +77,10 @@ def choose_probes(
     # The longest that fit come first; where none fits, the shortest, which are then cut.
     order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
-    columns = texts_among(split.column_names)
-    classes = objective.has(torch.from_numpy(labels[rows]), len(data.corpus.labels))
-    names = objective.names(classes, data.corpus.labels)
+    found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
-        probe(tuple(split[row][column] for column in columns), label_text(name), config.max_tokens)
-        for row, name in zip(rows, names, strict=True)
+        probe((text,) if isinstance(text, str) else text, label_text(name), config.max_tokens)
+        for text, name in zip(*found, strict=True)
     ]
 
 
@@ -136,19 +134,20 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     """Write words.csv and report.html over the test texts; add each class's first words."""
-    texts = texts_and_labels(run, data.corpus.splits["test"])
+    texts = texts_and_labels(data.corpus.splits["test"], run.objective, run.labels)
     found = run.report(*texts, WORD_SECONDS)
     report.facts_of_training[WORDS] = found.summary()
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def texts_and_labels(run: Run, split: Dataset) -> tuple[list[TextOrPair], list[Answer]]:
+def texts_and_labels(
+    split: Dataset, objective: Objective, classes: list[str]
+) -> tuple[list[TextOrPair], list[Answer]]:
     """Return the texts of a split, and their labels by name."""
-    truth = run.objective.has(torch.from_numpy(numbers(split, "label")), len(run.labels))
-    labels = run.objective.names(truth, run.labels)
+    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
     columns = texts_among(split.column_names)
     texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
-    return [*texts], labels
+    return [*texts], objective.names(truth, classes)
 
 
 def _samples(

@@ -30,7 +30,7 @@ from headscope.runs.folder import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
-from headscope.training.scores import AtBestThresholds
+from headscope.training.scores import TEMPERED, AtBestTemperature, AtBestThresholds
 
 
 class ClassifierModule(LightningModule):
@@ -82,7 +82,7 @@ class ClassifierModule(LightningModule):
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
-        return loss * batch.share
+        return loss
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
         """Count the batch in; return its logits, which callbacks may want."""
@@ -164,13 +164,14 @@ class ClassifierModule(LightningModule):
 
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
-    """Return what gives validation/accuracy and validation/macro_f1."""
+    """Return what gives validation/accuracy, macro_f1 and tempered_loss."""
     if isinstance(objective, MultiLabel):
         return MetricCollection([AtBestThresholds()], prefix="validation/")
     return MetricCollection(
         {
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),
             "macro_f1": MulticlassF1Score(num_classes, average="macro"),
+            TEMPERED: AtBestTemperature(),
         },
         prefix="validation/",
     )
@@ -204,8 +205,6 @@ def build_module(
     if config.optimizer.class_weights == "balanced":
         counts = torch.from_numpy(class_counts(data.labels("train"), len(labels)))
         weights = objective.balanced_weights(counts.float(), len(classes))
-        if not isinstance(objective, MultiLabel):  # whose loss is not divided by its weights
-            data.text_weights = weights[classes].double().numpy()
     model: Classifier
     if checkpoint is not None and config.model.path is not None:
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)

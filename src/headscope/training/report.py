@@ -1,15 +1,14 @@
 """The results of a run: metrics.json, and the closing entries of TensorBoard."""
 
-import csv
 import platform
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from datasets import Dataset
 from jaxtyping import Float, Int
 from lightning.pytorch.loggers import Logger
@@ -19,7 +18,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.data.columns import texts_among
 from headscope.ground.errors import shown
-from headscope.ground.files import replacing
+from headscope.ground.files import write_text
 from headscope.ground.terminal import csv_cell
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
@@ -48,42 +47,23 @@ PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit
 
 @dataclass
 class Report:
-    """The results of a run.
-
-    Attributes:
-        folder: of the run.
-        config: every setting.
-        labels: the classes, in the order of the logits.
-        test: scores of the best checkpoint on the test split.
-        validation: its scores on the validation split, by which runs are compared.
-        logits: of the test texts.
-        targets: their labels.
-        objective: what labels are.
-        compared: what it is compared with, if asked for: "baseline", TF-IDF and logistic
-            regression, and "control", the network with averages in place of attention.
-        calibration: the temperature, and what it changes; None with data.multi_label.
-        curve: accuracy of validation texts by confidence; None with data.multi_label.
-        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
-        facts_of_data: sizes, truncation, padding.
-        facts_of_training: steps, parameters, precision, what heads do.
-        seconds: the time of each part.
-    """
+    """The results of a run. N test texts, C classes."""
 
     folder: Path
     config: TrainConfig
-    labels: list[str]
-    test: Scores
-    validation: Scores
-    logits: Float[Tensor, "N C"]
-    targets: Int[Tensor, "N *C"]
+    labels: list[str]  # the classes, in the order of the logits
+    test: Scores  # of the best checkpoint
+    validation: Scores  # by which runs are compared
+    logits: Float[Tensor, "N C"]  # of the test texts
+    targets: Int[Tensor, "N *C"]  # their labels
     objective: Objective = ONE_CLASS
-    compared: dict[str, Compared] = field(default_factory=dict)
-    calibration: Calibration | None = None
-    curve: list[Point] | None = None
-    most_unknown: float = 1.0
-    facts_of_data: dict[str, Any] = field(default_factory=dict)
-    facts_of_training: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    compared: dict[str, Compared] = field(default_factory=dict)  # "baseline", "control"
+    calibration: Calibration | None = None  # None with data.multi_label, as the curve
+    curve: list[Point] | None = None  # accuracy of validation texts by confidence
+    most_unknown: float = 1.0  # share of unknown tokens beyond which a text is unfamiliar
+    facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, truncation, padding
+    facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, what heads do
+    seconds: dict[str, float] = field(default_factory=dict)  # of each part
 
     @property
     def temperature(self) -> float:
@@ -128,7 +108,6 @@ class Report:
             "training": plain(self.facts_of_training),
             "data": plain(self.facts_of_data),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "peak_memory_gib": peak_memory(),
             "versions": plain({**versions, "python": platform.python_version()}),
         }
         save_json(self.folder / METRICS, content)
@@ -153,29 +132,14 @@ def write_errors(report: Report, test: Dataset) -> None:
     truth = report.objective.has(report.targets, len(report.labels))
     given = report.objective.names(truth, report.labels)
     predicted = report.objective.names(report.objective.predicted(probabilities), report.labels)
-    columns = texts_among(test.column_names)
-    names = [*columns, "label", "prediction", *(f"probability_{name}" for name in report.labels)]
-    with (
-        replacing(report.folder / ERRORS) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        writer = csv.writer(file)
-        writer.writerow(map(csv_cell, names))
-        for row in wrong[losses[wrong].argsort(descending=True, stable=True)].tolist():
-            texts = [test[row][column] for column in columns]
-            classes = [label_text(given[row]), label_text(predicted[row])]
-            shares = probabilities[row].numpy().round(6).tolist()
-            writer.writerow(map(csv_cell, [*texts, *classes, *shares]))
-
-
-def peak_memory() -> float | None:
-    """Return the peak memory of this process in GiB; None where it is unknown (Windows)."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kibibytes
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 2)
+    order = wrong[losses[wrong].argsort(descending=True, stable=True)].numpy()
+    rows = pd.DataFrame(test.select_columns(texts_among(test.column_names))[order])
+    rows["label"] = [label_text(given[row]) for row in order]
+    rows["prediction"] = [label_text(predicted[row]) for row in order]
+    shares = probabilities[order].numpy().round(6)
+    rows[[f"probability_{name}" for name in report.labels]] = shares
+    content = rows.rename(columns=csv_cell).map(csv_cell).to_csv(index=False)
+    write_text(report.folder / ERRORS, content)
 
 
 def write_summaries(loggers: Sequence[Logger], report: Report) -> None:

@@ -1,6 +1,7 @@
 """Resuming: what the last checkpoint of a run holds, and which settings may change since."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,36 +95,26 @@ def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests)
 def changed_splits(before: Digests, now: Digests) -> list[str]:
     """Return the splits that differ, and in what: rows, texts or labels."""
     return [
-        f"{role} ({', '.join(_differing(digests, before[role]))})"
-        for role, digests in now.items()
-        if digests != before[role]
+        f"{role} ({', '.join(name for name in found if found[name] != before[role][name])})"
+        for role, found in now.items()
+        if found != before[role]
     ]
 
 
-def _differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    return [name for name in now if now[name] != before[name]]
-
-
-class RunLock:
-    """Keep other processes from a run's folder until it is released, or this process ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".lock"
-        self.lock = FileLock(self.path, blocking=False)
-
-    def take(self) -> None:
-        """Take it, and clear what a killed process has left; RunError if another one has it."""
-        folder = self.path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.lock.acquire()
-        except Timeout:
-            raise RunError(f"{folder}: another process trains this run; wait for its end") from None
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from a run's folder, and clear what a killed one has left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder}: another process trains this run; wait for its end") from None
+    try:
         for partial in folder.glob(f"checkpoints/{PARTIAL}*"):
             partial.unlink()
-
-    def release(self) -> None:
-        """Let go of it, if it was taken."""
-        if self.lock.is_locked:
-            self.path.unlink(missing_ok=True)
-            self.lock.release()
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()

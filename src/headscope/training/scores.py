@@ -29,8 +29,8 @@ SCORES = {  # as people read them
     "loss": "loss",
     "calibration_error": "calibration error",
 }
-CHANGED = ("calibration_error", "loss")  # the scores that a temperature changes
 MOST_IN_TABLE = 1000  # classes: a table of 10,000 has 100 million counts, nearly all of them 0
+TEMPERED = "tempered_loss"  # of validation: by it weights are chosen
 LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 
 
@@ -38,28 +38,21 @@ LARGEST = 20.0  # T lies between 1/20 and 20: beyond that the model is broken
 class Scores:
     """The scores of a split.
 
-    Attributes:
-        accuracy: share of texts whose prediction is their label; with multi_label exact match, the
-            share of those whose labels are all predicted, and no other.
-        macro_f1: mean F1 of the classes that some text has or is predicted to have.
-        loss: mean cross-entropy in nats; with multi_label binary, over texts and classes.
-        calibration_error: expected calibration error, the mean gap between confidence and accuracy
-            in 15 bins of confidence, weighted by their texts (Guo et al. 2017, On Calibration of
-            Modern Neural Networks); with multi_label over all pairs of a text and a class.
-        confusion: counts [label, prediction], of more than 1,000 classes a list of
-            [label, prediction, count]; with multi_label [[TN, FP], [FN, TP]] of each class.
-        by_class: precision, recall, F1 and number of texts, [4, C]; 0 where undefined.
-        micro_f1: F1 over all pairs of a text and a class; None of single labels, where it is the
-            accuracy.
+    With multi_label accuracy is exact match, the share of texts whose labels are all predicted, and
+    no other. The calibration error is the mean gap between confidence and accuracy in 15 bins of
+    confidence, weighted by their texts (Guo et al. 2017, On Calibration of Modern Neural Networks);
+    with multi_label over all pairs of a text and a class, as micro-F1 is.
     """
 
     accuracy: float
-    macro_f1: float
-    loss: float
+    macro_f1: float  # mean F1 of the classes that some text has or is predicted to have
+    loss: float  # mean cross-entropy in nats; with multi_label binary, over texts and classes
     calibration_error: float
+    # Counts [label, prediction], of more than 1,000 classes a list of [label, prediction, count];
+    # with multi_label [[TN, FP], [FN, TP]] of each class.
     confusion: list[Any]
-    by_class: list[list[Any]] = field(default_factory=list)
-    micro_f1: float | None = None
+    by_class: list[list[Any]] = field(default_factory=list)  # precision, recall, F1, texts: [4, C]
+    micro_f1: float | None = None  # None of single labels, where it is the accuracy
 
     def values(self) -> dict[str, float]:
         """Return the single numbers, in the order of `SCORES`."""
@@ -159,11 +152,8 @@ def best_thresholds(
     return thresholds
 
 
-class AtBestThresholds(Metric):
-    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
-
-    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
-    """
+class WholeSplit(Metric):
+    """What is computed from all logits of a split, of all processes, and their labels."""
 
     full_state_update = False
     logits: list[Tensor]
@@ -171,20 +161,50 @@ class AtBestThresholds(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("logits", [], dist_reduce_fx="cat")
-        self.add_state("labels", [], dist_reduce_fx="cat")
+        for name in ("logits", "labels"):
+            self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B C"]) -> None:
+    def update(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, "B ..."]) -> None:
         """Add a batch."""
         self.logits.append(logits.float())
         self.labels.append(labels)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return accuracy (exact match) and macro_f1 of all batches."""
+        """Return the values of all batches by name."""
         logits = dim_zero_cat(self.logits).cpu()
         labels = dim_zero_cat(self.labels).cpu()
-        result = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
-        return {name: torch.tensor(getattr(result, name)) for name in ("accuracy", "macro_f1")}
+        return {name: torch.tensor(value) for name, value in self.values(logits, labels).items()}
+
+    def values(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        """Return the values of all texts by name."""
+        raise NotImplementedError
+
+
+class AtBestTemperature(WholeSplit):
+    """The loss of a split at the temperature that is best for it.
+
+    Weights are chosen by it: an overconfident epoch may still tell the classes apart best, and a
+    temperature is fitted in the end anyway.
+    """
+
+    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> dict[str, float]:
+        """Return tempered_loss."""
+        tempered = logits.double() / fitted_temperature(logits, labels)
+        return {TEMPERED: F.cross_entropy(tempered, labels).item()}
+
+
+class AtBestThresholds(WholeSplit):
+    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
+
+    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
+    No temperature is fitted, so tempered_loss is the loss.
+    """
+
+    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> dict[str, float]:
+        """Return accuracy (exact match), macro_f1 and tempered_loss."""
+        found = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
+        loss = MultiLabel().loss(logits, labels).item()
+        return {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss}
 
 
 @dataclass(frozen=True)
@@ -203,13 +223,13 @@ class Calibration:
 
     def content(self) -> dict[str, Any]:
         """Return T, and of each split what it changes, for metrics.json."""
-        content: dict[str, Any] = {"temperature": self.temperature}
-        for split, (before, after) in self.splits.items():
-            content[split] = {
+        return {"temperature": self.temperature} | {
+            split: {
                 name: {"before": getattr(before, name), "after": getattr(after, name)}
-                for name in CHANGED
+                for name in ("calibration_error", "loss")
             }
-        return content
+            for split, (before, after) in self.splits.items()
+        }
 
     def row(self, split: str) -> dict[str, Scores]:
         """Return a split's scores with the temperature, by their name in a table of scores."""

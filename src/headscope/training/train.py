@@ -7,7 +7,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import Best, RunCheckpoint, without_needless_warnings
-from headscope.training.console import errors_once, show_facts, show_report
+from headscope.training.console import show_facts, show_report
 from headscope.training.distributed import (
     all_reduce_max,
     broadcast,
@@ -50,10 +50,10 @@ from headscope.training.module import ClassifierModule, build_module, starting_p
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
     Resumed,
-    RunLock,
     check_data,
     check_resumed,
     load_last,
+    locked,
 )
 from headscope.training.scores import best_thresholds, calibrate, scores
 from headscope.training.trainer import build_trainer
@@ -71,7 +71,7 @@ def train(
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
         KeyboardInterrupt, Stopped: after Ctrl-C or another signal, once the run is saved.
     """
-    with joined(config.trainer.accelerator), errors_once():
+    with joined(config.trainer.accelerator):
         if config.control is not None and is_shared():
             raise ConfigError("control: expected null under torchrun; run it again in one process")
         if not is_rank_zero():
@@ -79,9 +79,9 @@ def train(
             warnings.simplefilter("ignore")  # rank 0 shows them
         folder = Path(broadcast(str(create_run_folder(config) if is_rank_zero() else "")))
         config.name = broadcast(config.name)
-        lock = RunLock(folder)
         try:
-            return _train(config, folder, lock, terminal(console), callbacks)
+            with locked(folder) if is_rank_zero() else nullcontext():
+                return _train(config, folder, terminal(console), callbacks)
         except Stopped as stopped:
             if not is_rank_zero():
                 raise SystemExit(stopped.code) from None
@@ -91,26 +91,23 @@ def train(
                 raise KeyboardInterrupt(str(stopped)) from None
             raise
         finally:
-            lock.release()
             remove_empty(folder)
 
 
 def _train(
     config: TrainConfig,
     folder: Path,
-    lock: RunLock,
     console: Console,
     callbacks: Sequence[Callback],
 ) -> Report | None:
     start = time.perf_counter()
     phase = partial(Bar, console, is_hidden=not config.trainer.progress)
-    resumed = _resume(config, folder, lock)
+    resumed = _resume(config, folder)
     checkpoint = starting_point(config, resumed)
     with rank_zero_first():
-        data = _load_data(config, checkpoint, resumed, phase)
-        setup = _setup(config, folder, data, checkpoint, resumed)
+        data, setup = _prepare(config, folder, checkpoint, resumed, phase)
         if is_rank_zero():
-            _write_copies(folder, setup, lock)
+            save_copies(folder, setup)  # not before the texts are read, which may be wrong
     facts = data.facts()
     show_facts(console, folder, facts)
     with phase("preparing the network"):
@@ -187,12 +184,10 @@ def create_run_folder(config: TrainConfig) -> Path:
     return folder
 
 
-def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Resumed | None:
+def _resume(config: TrainConfig, folder: Path) -> Resumed | None:
     """Return the checkpoint to resume from, if its settings fit; set what the process needs."""
     resumed = None
     if config.resume is not None:
-        if is_rank_zero():
-            lock.take()
         resumed = load_last(folder)
         if resumed is None:
             warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
@@ -205,51 +200,30 @@ def _resume(config: TrainConfig, folder: Path, lock: RunLock) -> Resumed | None:
     return resumed
 
 
-def _load_data(
+def _prepare(
     config: TrainConfig,
+    folder: Path,
     checkpoint: Checkpoint | None,
     resumed: Resumed | None,
     phase: Phase,
-) -> TextDataModule:
-    """Load the texts. A resumed run keeps the tokenizer and the n-grams of its weights."""
-    tokenizer = None
-    evidence: Any = config.model.evidence
-    if resumed is not None:
-        tokenizer = resumed.setup.tokenizer
-        evidence = resumed.setup.evidence
-    elif checkpoint is not None:
-        tokenizer = checkpoint.tokenizer
-    data = TextDataModule(
-        config.data, config.tokenizer, config.seed, tokenizer, evidence or False, phase
-    )
-    data.accumulate = config.trainer.accumulate
-    steps_of_pass = -(-len(data.sampler("train")) // data.accumulate)
+) -> tuple[TextDataModule, Setup]:
+    """Return the texts, and what the weights depend on, which a resumed run keeps.
+
+    RunError if the data are not those of a resumed run.
+    """
+    before = None if resumed is None else resumed.setup
+    known = before or checkpoint
+    tokenizer = None if known is None else known.tokenizer
+    encoder = None if known is None else known.encoder
+    evidence = config.model.evidence if before is None else before.evidence or False
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
+    steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
     data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
-    return data
-
-
-def _setup(
-    config: TrainConfig,
-    folder: Path,
-    data: TextDataModule,
-    checkpoint: Checkpoint | None,
-    resumed: Resumed | None,
-) -> Setup:
-    """Return what the weights depend on; RunError if the data are not those of a resumed run."""
-    encoder = None if checkpoint is None else checkpoint.encoder
     labels = data.corpus.labels
     digests = data.corpus.digests()
-    if resumed is not None:
-        check_data(folder, resumed.setup, labels, digests)
-        encoder = resumed.setup.encoder
-    return Setup(
-        config,
-        labels,
-        data.tokenizer,
-        digests,
-        encoder,
-        data.evidence,
-    )
+    if before is not None:
+        check_data(folder, before, labels, digests)
+    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence)
 
 
 def _add_features(
@@ -262,14 +236,6 @@ def _add_features(
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
     with rank_zero_first(), phase("hidden states of model.features") as bar:
         data.add_features(model.features, settings, device, bar.update)
-
-
-def _write_copies(folder: Path, setup: Setup, lock: RunLock) -> None:
-    """Write what people may read; not before the texts are read, which may be wrong."""
-    if setup.config.resume is None:
-        lock.take()
-        create_run_folder(setup.config)  # another run may have taken the name in the meantime
-    save_copies(folder, setup)
 
 
 # Training, and the best checkpoint.

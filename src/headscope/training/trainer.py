@@ -33,9 +33,8 @@ from headscope.training.callbacks import (
     RunProgress,
     StopAtLastStep,
     StopAtNonFiniteLoss,
-    ValidationLog,
 )
-from headscope.training.distributed import is_rank_zero, is_shared
+from headscope.training.distributed import is_shared
 from headscope.training.module import chosen_precision
 from headscope.training.resume import LAST
 
@@ -61,8 +60,6 @@ def build_trainer(
             recorder.averaged = averages.in_place
     if settings.patience is not None:
         callbacks.append(Patience(settings.patience))
-    if is_rank_zero():
-        callbacks.append(ValidationLog(folder))
     callbacks += [
         StopAtLastStep(total_steps),
         RunProgress(total_steps, console or Console(), settings.progress),

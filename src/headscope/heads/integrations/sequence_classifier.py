@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, moved
+from headscope.data.columns import is_many_hot
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, listed, shown
@@ -170,7 +171,7 @@ class SequenceClassifier(PretrainedClassifier):
             return torch.tensor([self._number(label) for label in labels])
         C = len(self.labels)
         rows = [as_list(names, f"labels[{row}]") for row, names in enumerate(labels)]
-        if all(len(row) == C and all(value in (0, 1) for value in row) for row in rows):
+        if is_many_hot(rows, C):
             return torch.tensor(rows).long()
         classes = torch.zeros(len(labels), C, dtype=torch.long)
         for row, names in enumerate(rows):
