@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
-<<<<<<< HEAD
-from headscope.heads.step import make_probe
 from headscope.heads.study import draw_samples, special_tokens
-=======
-from headscope.heads.study import draw_samples
->>>>>>> main
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
 from headscope.settings.config import TrainConfig, TrainerConfig
@@ -122,51 +116,7 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
     assert plain.report.seconds["ablation"] > 0
 
 
-<<<<<<< HEAD
-def test_a_pooling_that_attends_is_shown_beside_the_heads(small_config: Maker) -> None:
-    config, output = small_config(max_steps=2), io.StringIO()
-    config.model.pooling = "additive"
-    config.model.attention, config.model.causal = "shared_projection", True
-    folder = train(config, Console(file=output, width=200)).folder
-    events, arrays = events_of(folder), arrays_of(folder)
-    steps = [scalar.step for scalar in events.Scalars("pooling/entropy_share")]
-    assert steps == [0, 2]
-    assert 0 <= events.Scalars("pooling/first")[-1].value <= 1
-    assert arrays["text_1/pooling"].sum() == pytest.approx(1)
-    assert "text_1/contributions/words" in arrays
-
-
-def test_numbers_are_taken_over_a_sample_of_the_validation_texts(small_config: Maker) -> None:
-    config = small_config(max_epochs=1, precision="32-true")
-    config.inspection.texts = 10
-    report = train(config)
-    index = read_index(report.folder / "heads")
-    assert index.notes["numbers"] == "over 10 of 24 validation texts, drawn at random"
-    run = load_run(report.folder)
-    data = TextDataModule(
-        config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
-    )
-    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
-    chosen = draw_samples(texts, 10, 256, config.seed)[0]
-    statistics = HeadStatistics()
-    special = special_tokens(run.tokenizer)
-    for batch in chosen:
-        with capture(run.model) as maps, torch.no_grad():
-            run.model(*batch.inputs)
-        for layer, weights in maps.items():
-            rows_read = weights[:, :, :1] if layer in read_at_first(run.model) else weights
-            statistics.update(layer, rows_read, special.tokens_of(batch))
-    last = arrays_of(report.folder)
-    for layer, measures in enumerate(statistics.summary().values()):
-        for name, (means, errors) in measures.items():
-            np.testing.assert_allclose(last[f"numbers/{name}/mean"][layer], means, atol=1e-5)
-            np.testing.assert_allclose(last[f"numbers/{name}/error"][layer], errors, atol=1e-5)
-
-
-def test_probes_of_ones_own_are_shown_safely_and_are_whole(
-=======
 def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
->>>>>>> main
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headscope.training.report.MOST_CLASSES", 1)
@@ -198,12 +148,13 @@ def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     )
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
     statistics = HeadStatistics()
+    special = special_tokens(run.tokenizer)
     for batch in draw_samples(texts, 10, 256, config.seed)[0]:
-        with capture(run.model, kind=HeadedAttention) as maps, torch.no_grad():
+        with capture(run.model, poolings=False) as maps, torch.no_grad():
             run.model(*batch.inputs)
         for layer, weights in maps.items():
             rows_read = weights[:, :, :1] if layer in read_at_first(run.model) else weights
-            statistics.update(layer, rows_read, batch.key_padding_mask)
+            statistics.update(layer, rows_read, special.tokens_of(batch))
     for layer, measures in enumerate(statistics.summary().values()):
         for name, (means, errors) in measures.items():
             np.testing.assert_allclose(arrays[f"numbers/{name}/mean"][layer], means, atol=1e-5)
