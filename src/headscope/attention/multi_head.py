@@ -39,14 +39,8 @@ from headscope.attention.rotary import RotaryPositions
 class HeadedAttention(ObservedAttention):
     """What multi-head layers share: attention of every head, once all is projected.
 
-    Args:
-        embed_dim: D, width of queries and of the output.
-        num_heads: H; must divide embed_dim. A head is E = D / H wide.
-        dropout: share of the weights set to zero in training.
-        rotary: rotates the queries and the keys of all heads [B, H, T, E] by their positions.
-
-    Attributes:
-        ablation: the heads that are ablated, if any; `headscope.heads.capture` sets it.
+    Arguments are those of `MultiHeadAttention`. `headscope.heads.capture` sets `ablation`, the
+    heads that are ablated.
     """
 
     def __init__(
