@@ -126,15 +126,8 @@ def run_probe(
         else:
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
-    arrays: Arrays = {}
     layers = [name for name, call in calls.items() if not call.is_pooling]
-    for name, call in calls.items():
-        weights = call.weights()[0].cpu().numpy().astype(np.float32)  # [H, T, T], or [1, 1, T]
-        if call.is_pooling:
-            arrays["pooling"] = weights[0, 0]
-        else:
-            arrays[f"layer_{layers.index(name)}/weights"] = weights
-    arrays["check"] = np.array(max(call.difference() for call in calls.values()), np.float32)
+    arrays = _map_arrays(calls, layers)
     if explanation is None:
         return ProbeOutput(probe.text, layers, {}, [], arrays, None)
     probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
@@ -147,6 +140,19 @@ def run_probe(
     if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
     return ProbeOutput(probe.text, layers, explanation.probabilities, answer, arrays, explanation)
+
+
+def _map_arrays(calls: Mapping[str, AttentionCall], layers: Sequence[str]) -> Arrays:
+    """Return the maps of layers with heads and of a pooling, and how well they are known."""
+    arrays: Arrays = {}
+    for name, call in calls.items():
+        weights = call.weights()[0].cpu().numpy().astype(np.float32)  # [H, T, T], or [1, 1, T]
+        if call.is_pooling:
+            arrays["pooling"] = weights[0, 0]
+        else:
+            arrays[f"layer_{layers.index(name)}/weights"] = weights
+    difference = max((call.difference() for call in calls.values()), default=0.0)
+    return arrays | {"check": np.array(difference, dtype=np.float32)}
 
 
 def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:

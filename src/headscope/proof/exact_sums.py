@@ -139,10 +139,12 @@ def _written_out(
             centered = x - x.mean(dim=-1, keepdim=True)
             variance = centered.square().mean(dim=-1, keepdim=True)
             scale = gates.setdefault(norm, (variance + norm.eps).rsqrt())
-            return centered * scale * norm.weight + bias * norm.bias
+            scaled: Tensor = centered * scale * norm.weight + bias * norm.bias
+            return scaled
 
         def linear(module: Any, x: Tensor) -> Tensor:
-            return x @ module.weight.T + bias * module.bias
+            projected: Tensor = x @ module.weight.T + bias * module.bias
+            return projected
 
         values = normed(block.attention_norm, x) @ layer.in_proj_weight[-D:].T  # [T, D]
         values = values + bias * layer.in_proj_bias[-D:]
