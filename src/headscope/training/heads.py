@@ -128,8 +128,9 @@ def study_heads(
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
     texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-    means = mean_contributions(module.model, texts, module.objective, report.temperature)
-    report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+    model = module.model
+    means = mean_contributions(model, texts, module.objective, report.temperature)
+    report.facts_of_training[CONTRIBUTIONS] = means
 
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
@@ -140,21 +141,9 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def texts_and_labels(
-    split: Dataset, objective: Objective, classes: list[str]
-) -> tuple[list[TextOrPair], list[Answer]]:
-    """Return the texts of a split, and their labels by name."""
-    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
-    columns = texts_among(split.column_names)
-    labels = objective.names(truth, classes)
-    if len(columns) == 2:
-        return [*tuples(split, columns)], labels
-    return [*values(split, columns[0])], labels
-
-
 def samples(
     config: TrainConfig, data: TextDataModule, size: int, count: int = 1
 ) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
     texts = data.batches("validation")
-    return drawsamples(texts, size, config.data.tokens_per_batch, config.seed, count)
+    return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)
