@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file
 
 from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
-from headscope.cli.evaluate import data_of, evaluate
+from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.data import features
 from headscope.ground.errors import ConfigError, LivePageError
@@ -22,6 +22,7 @@ from headscope.record.reader import read_index
 from headscope.runs.folder import kept_settings
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
+from headscope.runs.texts import data_of
 from headscope.settings.checks import check
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig

@@ -245,7 +245,7 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        only_first = self.reads_first and last.attention.observer is None
+        only_first = self.reads_first and not last.attention.observers
         if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
         return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
@@ -376,28 +376,22 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
 def _fault(layer: HeadedAttention, D: int) -> str | None:
     """Return what is wrong with a layer, tried on two texts of three tokens, one padding."""
     calls: list[AttentionCall] = []
-    head_outputs: list[Tensor] = []
-
-    def keep(outputs: Tensor) -> Tensor:
-        head_outputs.append(outputs)
-        return outputs
-
     tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, D)
     padding = torch.tensor([[False] * 3, [False, False, True]])
     layer.eval()
-    layer.observer = calls.append
-    layer.intervention = keep
+    layer.observers.append(calls.append)
     output, _ = layer(tokens[:, :1], tokens, tokens, padding, need_weights=False, attn_mask=None)
     layer.train()
-    layer.observer = None
-    layer.intervention = None
+    layer.observers.clear()
     if output.shape != (2, 1, D):
         return f"output: expected [2, 1, {D}], got {list(output.shape)}"
     if [call.shape for call in calls] != [(2, layer.num_heads, 1, 3)]:
         return "its heads cannot be observed: forward must call self.attend_heads once"
     if calls[0].weights()[1, :, :, 2].any():
         return "attends to padding: pass key_padding_mask on (headscope.attention.merge_masks)"
-    merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
+    head_outputs = calls[0].head_outputs
+    assert head_outputs is not None, "of a layer with heads"
+    merged = head_outputs.transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
     if not torch.allclose(layer.output_projection(merged), output, atol=1e-5):
         return "its output is not self.output_projection of what self.attend_heads returns"
     return None

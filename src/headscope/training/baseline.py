@@ -24,7 +24,7 @@ from headscope.data.splits import limited
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
-from headscope.heads.capture import headed_layers, intervene_layers
+from headscope.heads.capture import headed_layers, intervene
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
 
@@ -132,9 +132,8 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
             "control: expected null with this checkpoint, whose model does not use transformers' "
             "AttentionInterface; leave it out"
         )
-    return intervene_layers(
-        model, {}, {name: torch.ones(each.num_heads).bool() for name, each in layers.items()}
-    )
+    heads = [(name, head) for name, each in layers.items() for head in range(each.num_heads)]
+    return intervene(model, dict.fromkeys(heads, "uniform"))
 
 
 def baseline_scores(splits: DatasetDict) -> Compared | None:

@@ -157,7 +157,10 @@ def show_sweep(
     Of the results the one that ranks and those of ON_SCREEN fit beside the settings.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row if key not in results))
-    differing = [key for key in keys if len({row.get(key) for row in rows}) > 1 or key == "seeds"]
+    values = {key: {row[key] for row in rows if key in row} for key in keys}
+    differing = [
+        key for key in keys if len(values[key]) > 1 or key not in rows[0] or key == "seeds"
+    ]
     scores = [results[0], *(name for name in ON_SCREEN if name in results)]
     columns = (*differing, *scores)
     cells = [[row.get(name, "") for name in columns] for row in rows]

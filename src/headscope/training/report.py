@@ -19,7 +19,7 @@ from torch.utils.tensorboard.summary import hparams
 from headscope.data.columns import texts_among
 from headscope.ground.errors import shown
 from headscope.ground.files import write_text
-from headscope.ground.terminal import csv_cell
+from headscope.ground.tables import csv_cell
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import Point
