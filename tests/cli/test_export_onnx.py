@@ -140,21 +140,13 @@ CASES: dict[str, dict[str, Any]] = {
     "window": {"window": 3},
     "tokenizer bpe": {"kind": "bpe"},
     "tokenizer unigram": {"kind": "unigram"},
-    "learned, mean, several labels": {
-        "positions": "learned",
-        "pooling": "mean",
-        "multi_label": True,
-    },
+    "learned, mean, several labels": {"positions": "learned", "pooling": "mean", "multi_label": True},
     "sinusoidal, max, window, causal, grouped-query, no evidence": {
-        "positions": "sinusoidal",
-        "pooling": "max",
-        "window": 3,
-        "causal": True,
-        "num_kv_heads": 2,
+        "positions": "sinusoidal", "pooling": "max", "window": 3, "causal": True, "num_kv_heads": 2,
         "evidence": False,
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
-}
+}  # fmt: skip
 PRETRAINED = ("bert, pairs", "xlm-roberta")
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 
@@ -296,18 +288,6 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     assert done.stderr == b""
     rows = [json.loads(row) for row in done.stdout.decode().split("\n") if row]
     assert [row["text"] for row in rows] == lines
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in HOSTILE))
-    found = script(str(texts)).stdout.decode()
-    predict(PredictConfig(str(run), str(texts), str(tmp_path / "torch.jsonl")))
-    content = (tmp_path / "torch.jsonl").read_text(encoding="utf-8")
-    theirs = [json.loads(row) for row in content.splitlines()]
-    for ours, row in zip(map(json.loads, found.splitlines()), theirs, strict=True):
-        assert ours["text"] == row["text"]
-        assert ours["prediction"] == row["prediction"]
-        for label in LABELS:
-            share = row[f"probability_{label}"]
-            assert ours[f"probability_{label}"] == pytest.approx(share, abs=3e-6)
     mistakes = {
         "No such file or directory: 'absent.txt'": script("absent.txt"),
         "invalid float value: 'x'": script("--min-confidence=x"),
@@ -348,6 +328,19 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
         assert expected in done.stderr.decode()
         assert re.match(b"(classify.py: )?error: ", done.stderr)
         assert done.stderr.count(b"\n") == 1
+
+
+def test_a_run_that_cannot_be_exported_is_named_before_a_package_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "headscope.export.graph")
+    monkeypatch.delattr("headscope.export.graph")
+    (tmp_path / "unfinished").mkdir()
+    with pytest.raises(RunError, match="so it did not finish"):
+        exported(tmp_path / "unfinished")
+    with pytest.raises(ConfigError, match="onnx is not installed; from the clone: pip install"):
+        exported(write_run(tmp_path / "run"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from headscope.cli.inspect_model import labelled, load_classifier
 from headscope.ground.errors import ConfigError, UserWarningMessage
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.record.reader import read_index, read_step
-from headscope.settings.checks import validate
 from headscope.settings.commands import InspectConfig, OtherDataConfig
 
 
@@ -112,33 +111,6 @@ def test_the_order_of_the_classes_is_known_or_said(
     notes = [str(each.message) for each in recwarn if each.category is UserWarningMessage]
     assert len(notes) == (note is not None)
     assert note is None or re.search(note, notes[0])
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            {"run": ".", "text": "x", "classes": ["a", "b"]},
-            "classes: expected null with run=..., got ['a', 'b']; a run knows its classes",
-        ),
-        (
-            {"model": "a", "run": ".", "text": "x"},
-            "model: expected null with run=., got 'a'; give one of the two",
-        ),
-        (
-            {"text": "x"},
-            "run: expected a run folder, got null; or give a classifier of transformers as model=...",
-        ),
-        (
-            {"model": "a"},
-            "text: expected a text, got null; or give labelled texts to rank the heads: data.path=...",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_said(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        validate(InspectConfig, options)
-    assert str(refused.value) == said
 
 
 def inspect(folder: Path, *keys: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.cli import predict as module
-from headscope.cli.predict import labelled, predict
+from headscope.cli.predict import predict
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.rows import Row
@@ -253,17 +253,6 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
     assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made
 
 
-def test_long_texts_make_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHARACTERS_AT_ONCE", 10)
-    texts = ("a", "b" * 30, "c" * 4, "d" * 6, "e")
-    found = module.windows(({}, (text,)) for text in texts)
-    assert [[text[0] for _, (text,) in window] for window in found] == [
-        ["a", "b"],
-        ["c", "d"],
-        ["e"],
-    ]
-
-
 def test_a_row_without_a_text_is_named_wherever_it_stands(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,34 +272,6 @@ def test_batches_by_length_fill_the_budget_and_leave_no_row_out() -> None:
     ordered = [lengths[row] for rows in batches for row in rows]
     assert ordered == sorted(ordered, reverse=True)
     assert [len(rows) for rows in by_length(np.array([900, 5, 900]), 512)] == [1, 1, 1]
-
-
-def test_shares_are_rounded_as_python_rounds_them() -> None:
-    shares = torch.rand(200, 3).softmax(dim=-1)
-    rows = list(labelled([{"text": "a"}] * 200, shares, LABELS))
-    for row, values in zip(rows, shares.tolist(), strict=True):
-        rounded = [round(value, 6) for value in values]
-        assert [row[f"probability_{name}"] for name in LABELS] == rounded
-        assert row["prediction"] == LABELS[values.index(max(values))]
-
-
-def test_a_temperature_changes_probabilities_and_no_label(run: Path, tmp_path: Path) -> None:
-    source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
-    tables = []
-    setup, model, _ = load_model(run)
-    for temperature in (1.0, 2.5):
-        save_model(tmp_path / "run", setup, model, Chosen(temperature=temperature))
-        label(tmp_path / "run", source, tmp_path / "out.jsonl", overwrite=True)
-        tables.append(read(tmp_path / "out.jsonl"))
-    before, after = tables
-    assert [row["prediction"] for row in before] == [row["prediction"] for row in after]
-    names = [f"probability_{name}" for name in LABELS]
-    shares, softened = (
-        torch.tensor([[row[name] for name in names] for row in rows], dtype=torch.float64)
-        for rows in tables
-    )
-    torch.testing.assert_close(softened, (shares.log() / 2.5).softmax(dim=-1), rtol=0, atol=1e-4)
-    assert (softened.max(dim=-1).values < shares.max(dim=-1).values).all()
 
 
 def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headscope.ground.errors import ConfigError, TrainingError
 from headscope.ground.signals import Stopped
 from headscope.runs.folder import save_config
 from headscope.settings.commands import TuneConfig
-from headscope.settings.config import TrainConfig
+from headscope.settings.config import SweepConfig, TrainConfig
 from training_runs import configured, reviews, write
 
 RATE = {"optimizer.learning_rate": {"low": 0.001, "high": 0.1, "log": True}}
@@ -87,34 +87,23 @@ def test_what_cannot_be_searched_is_one_line(tmp_path: Path, space: Any, said: s
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.parametrize(("metric", "best_of"), [("macro_f1", max), ("loss", min)])
 def test_a_study_has_as_many_trials_as_are_wanted_and_the_best_is_written(
-    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]]
+    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]], metric: str, best_of: Any
 ) -> None:
     runs = trained(lambda config, trial: config.optimizer.learning_rate)
-    tune(settings(tmp_path, trials=3))
-    tune(settings(tmp_path, trials=5))
-    tune(settings(tmp_path, trials=5))
+    by_metric = SweepConfig(metric)
+    for trials in (3, 5, 5):
+        tune(settings(tmp_path, trials=trials, sweep=by_metric))
     assert [config.name for config in runs] == [f"trial-{number}" for number in range(5)]
     rates = [config.optimizer.learning_rate for config in runs]
     best = yaml.safe_load((tmp_path / "outputs/search/best.yaml").read_text())
-    assert best["optimizer"]["learning_rate"] == max(rates)
+    assert best["optimizer"]["learning_rate"] == best_of(rates)
     assert [*table(tmp_path)["value"]] == rates
     with pytest.raises(ConfigError, match="was started with seed=0; give the same, or another"):
-        tune(settings(tmp_path, seed=1))
+        tune(settings(tmp_path, seed=1, sweep=by_metric))
     with pytest.raises(ConfigError, match="was started with space="):
-        tune(settings(tmp_path, {"model.num_heads": [1, 3]}))
-
-
-def test_less_of_a_loss_is_better(
-    tmp_path: Path, trained: Callable[[Score], list[TrainConfig]]
-) -> None:
-    runs = trained(lambda config, trial: config.optimizer.learning_rate)
-    config = settings(tmp_path, trials=2)
-    config.sweep.metric = "loss"
-    tune(config)
-    best = yaml.safe_load((tmp_path / "outputs/search/best.yaml").read_text())
-    rates = [run.optimizer.learning_rate for run in runs]
-    assert best["optimizer"]["learning_rate"] == min(rates)
+        tune(settings(tmp_path, {"model.num_heads": [1, 3]}, sweep=by_metric))
 
 
 def test_what_is_behind_or_cannot_be_trained_is_pruned_with_its_reason(

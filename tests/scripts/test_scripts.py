@@ -69,7 +69,7 @@ def test_inspect_writes_a_page_and_a_record_of_any_text(
     for name in ("effects", "roles", "numbers/loss_zeroed/mean"):
         np.testing.assert_array_equal(here[name], there[name])
     done = script("inspect", f"run={trained}", "text=a", "text_pair=b", code=2)
-    assert "text_pair: expected none" in done.stderr
+    assert "text_pair: expected null" in done.stderr
 
 
 @pytest.mark.slow

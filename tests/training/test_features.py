@@ -12,7 +12,7 @@ import transformers
 from safetensors.torch import load_file
 
 from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
-from headscope.cli.evaluate import data_of, evaluate
+from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.data import features
 from headscope.ground.errors import ConfigError, LivePageError
@@ -22,6 +22,7 @@ from headscope.record.reader import read_index
 from headscope.runs.folder import kept_settings
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
+from headscope.runs.texts import data_of
 from headscope.settings.checks import check
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig
@@ -109,16 +110,14 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     report = train(config)
     assert report is not None
     assert len(written) == 3, "each split once, for the control too"
-    train(replace(config, name="again", seed=1))
-    assert len(written) == 3
-    train(replace(config, name="other", model=replace(config.model, features_layer=1)))
-    assert len(written) == 6
 
     run = load_run(report.folder)
     data = data_of(run)
     known = list(data.loader("test"))
     model: Any = run.model
-    data.add_features(model.features, "test", run.device, lambda done, of: None)
+    for count, settings in ((6, "another layer"), (6, "another layer"), (9, "other weights")):
+        data.add_features(model.features, settings, run.device, lambda done, of: None)
+        assert len(written) == count
     read = list(data.loader("test"))
     assert (known[0].features, read[0].features.shape[-1]) == (None, WIDTH)  # type: ignore[union-attr]
     logits = [split_logits(run.model, batches, run.device)[0] for batches in (known, read)]

@@ -21,7 +21,7 @@ from torch import Tensor
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.data.corpus import load_corpus
 from headscope.ground.errors import UserWarningMessage
-from headscope.ground.terminal import csv_cell
+from headscope.ground.tables import csv_cell
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.schema import label_text

@@ -1,11 +1,12 @@
 """From words on the command line to a checked configuration.
 
 Words are `key=value` in Hydra's grammar. Hydra composes the settings of train and tune from the
-files of configs/; the other commands have no files but configs/data, so its parser is enough.
+files of configs/; the other commands have no files but configs/data, and a resumed run has its own
+settings, so there its parser is enough.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,32 +21,22 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import ConfigError, did_you_mean, existing_runs, first_line
+from headscope.ground.errors import ConfigError, did_you_mean, first_line
 from headscope.settings.checks import (
     ELSEWHERE,
-    INTERPOLATION,
     check,
-    flatten,
     is_text,
     keys,
-    message,
-    override,
     similar_keys,
     unknown_key,
-    validate,
 )
-from headscope.settings.config import TrainConfig, is_run
+from headscope.settings.config import TrainConfig
 
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
 CONFIGS = INSTALLED if INSTALLED.is_dir() else CHECKOUT
-SHORT = {
-    "-h": "--help",
-    "-m": "--multirun",
-    "-c": "--cfg",
-    "-cd": "--config-dir",
-    "-cn": "--config-name",
-}
+SHORT = {"-h": "--help", "-m": "--multirun", "-c": "--cfg"}
+SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
@@ -149,7 +140,6 @@ def groups(schema: Any) -> dict[str, list[str]]:
 
 def compose(line: CommandLine) -> dict[str, Any]:
     """Return the settings that the words name, not yet checked."""
-    choices = groups(line.schema) if issubclass(line.schema, TrainConfig) else {}
     for entry in line.overrides:
         key = entry.key_or_group
         if entry.is_sweep_override():
@@ -159,14 +149,23 @@ def compose(line: CommandLine) -> dict[str, Any]:
             )
         if key.startswith("hydra"):
             raise ConfigError(f"{key}: expected `train -m` with it; a single run has no launcher")
-        if key in choices and entry.value() is None and not entry.is_delete():
-            raise ConfigError(unknown_choice(key, "null", choices[key]))
     if not issubclass(line.schema, TrainConfig):
-        return _without_hydra(line)
+        return _without_hydra(line, {})
+    values = {entry.key_or_group: entry.value() for entry in line.overrides}
+    if line.schema is TrainConfig and values.get("resume") is not None:
+        return _without_hydra(line, _settings_of(str(values["resume"])))
     try:
         return resolved(_with_hydra(line))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
+
+
+def _settings_of(run: str) -> dict[str, Any]:
+    """Return the settings of a run that is resumed."""
+    check(TrainConfig(resume=run))
+    from headscope.training.resume import resumed_config  # which imports torch
+
+    return asdict(resumed_config(Path(run)))
 
 
 def _with_hydra(line: CommandLine) -> DictConfig:
@@ -195,9 +194,9 @@ def resolved(composed: DictConfig) -> dict[str, Any]:
     return content
 
 
-def _without_hydra(line: CommandLine) -> dict[str, Any]:
+def _without_hydra(line: CommandLine, content: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with the keys on the command line changed, groups before keys in them."""
     choices = groups(line.schema)
-    content: dict[str, Any] = {}
     for entry in sorted(line.overrides, key=lambda entry: "." in entry.key_or_group):
         key, value = entry.key_or_group, entry.value()
         if entry.is_delete() or entry.package:
@@ -220,40 +219,6 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
     raise ConfigError(unknown_choice(group, name, groups(line.schema)[group]))
 
 
-def checked(schema: type, content: Mapping[str, Any], overrides: Iterable[Override]) -> Any:
-    """Return the settings, checked; those of `resume` come from the run's folder."""
-    if schema is TrainConfig and content.get("resume") is not None:
-        config = _of_run(content, overrides)
-    else:
-        config = validate(schema, content)
-    check(config)
-    return config
-
-
-def _of_run(content: Mapping[str, Any], overrides: Iterable[Override]) -> TrainConfig:
-    """Return the settings of the run to resume, with the keys on the command line changed.
-
-    Whole groups (model=small) and keys that a resumed run's weights depend on cannot be changed.
-    """
-    from headscope.training.resume import resumed_config  # which imports torch
-
-    folder = Path(str(content["resume"]))
-    if not is_run(folder):
-        raise ConfigError(
-            message("resume", "a run folder", str(folder), existing_runs(str(folder)))
-        )
-    values = flatten(content)
-    given = {entry.key_or_group: entry for entry in overrides if not entry.is_delete()}
-    for key, entry in given.items():
-        if INTERPOLATION.search(str(entry.input_line)):
-            # Hydra has resolved it by the defaults, not by the settings of the run.
-            raise ConfigError(f"{key}: expected no interpolation with resume=..., got one")
-        if key not in values:
-            example = "change single keys, such as trainer.max_epochs=20"
-            raise ConfigError(f"{key}: expected no group with resume=..., got one; {example}")
-    return override(resumed_config(folder), {key: values[key] for key in given})
-
-
 def starting(config: Any) -> AbstractContextManager[Any]:
     """Return a bar for what is imported: seconds, on a busy machine many."""
     from rich.console import Console
@@ -267,7 +232,7 @@ def starting(config: Any) -> AbstractContextManager[Any]:
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> str:
     """Return the message for a file of a group that does not exist."""
     close = did_you_mean(name, known)
-    hint = f"; did you mean {group}={close}?" if close else ""
+    hint = f"; did you mean {close}?" if close else ""
     return f"{group}: expected one of {', '.join(known)}, got {name!r}{hint}"
 
 

@@ -1,6 +1,5 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,41 +11,41 @@ from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
-from headscope.cli.predict import row_writer
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
-from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
-from headscope.data.datamodule import TextDataModule, encode
+from headscope.data.datamodule import encode
 from headscope.data.rows import Row, read_rows
-from headscope.ground.errors import ConfigError, DataError, RunError, listed, shown, warn
-from headscope.ground.files import cache_folder, content_key
-from headscope.ground.terminal import Bar, csv_cell, show_line, terminal
+from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
+from headscope.ground.files import cache_folder, write_free
+from headscope.ground.tables import csv_cell, write_rows
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.model.objective import Answer
 from headscope.record.schema import label_text
-from headscope.runs.folder import save_json
+from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
-from headscope.settings.checks import check, message
-from headscope.settings.commands import EvaluateConfig, LabelledTextsConfig
+from headscope.runs.texts import texts_of
+from headscope.settings.checks import message
+from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
 from headscope.training.baseline import above, differences
 from headscope.training.console import plain_table, show_confusion, show_scores
-from headscope.training.resume import changed_splits
 from headscope.training.scores import Calibration, Scores, scores
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
 MOST_SHOWN = 10  # texts that only one classifies correctly
 CHARACTERS = 48  # of each
-Coverage = dict[str, float | None]
+Coverage = dict[str, float]
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
-    Those of a whole file are evaluations/<file>.json. Where that folder cannot be written, a
-    warning says that they are not kept. With `against`, the texts that only one of the two
-    classifies correctly are beside them, as <data>-<split>-against-<other>.csv.
+    Those of a whole file are evaluations/<file>.json. Other scores of this name stay: then it is
+    <data>-<split>_2.json and so on. With `against`, the texts that only one of the two classifies
+    correctly are beside them, as <data>-<split>-against-<other>.csv. Where the run folder cannot be
+    written, a warning says that they are not kept.
     """
     console = terminal(console)
     run = load_run(config.run)
@@ -56,19 +55,10 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     with Bar(console, "scoring"):
         logits, targets = _logits(config, run, dataset)
     found = scores(logits, targets, run.objective)
-    table = {str(run.folder): found}
-    calibration = None
-    if not run.config.data.multi_label:
-        calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
-        table |= calibration.row(split)
-        warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
-    name = Path(data.path).stem + ("" if is_file else f"-{split}")  # all of a file is no split
-    is_learned = config.data is None and split == "train"
-    learned = ", which it was trained on" if is_learned else ""
-    of_split = "" if is_file else f", split {split}"
+    of_split = "" if is_file else f", split {split}"  # all of a file is no split
+    learned = ", which it was trained on" if config.data is None and split == "train" else ""
     title = f"{data.file_of(split)}{of_split}, {len(dataset)} texts{learned}"
-    show_scores(console, title, table)
     content = {
         "path": absolute(data.path),
         "split": split,
@@ -76,25 +66,32 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         "texts": len(dataset),
         "labels": run.labels,
         **found.content(run.labels),
-        "calibration": calibration.content() if calibration else None,
+        "calibration": None,
     }
-    if not run.config.data.multi_label:
+    table = {str(run.folder): found}
+    if run.config.data.multi_label:
+        show_scores(console, title, table)
+    else:
+        calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
+        warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
+        show_scores(console, title, table | calibration.row(split))
+        content["calibration"] = calibration.content()
         content["coverage"] = coverage(logits / run.temperature, targets)
-        show_coverage(console, content["coverage"])
+        # What min_confidence of `headscope predict` would do to these texts.
+        cells = [[f"{cell:.4g}" for cell in row.values()] for row in content["coverage"]]
+        console.print(plain_table([], ["min_confidence", "coverage", "accuracy"], cells))
     show_confusion(console, run.labels, found)
-    kept = _free_name(run.folder / "evaluations" / f"{name}.json", content["path"])
     one_sided: list[Row] = []
     if config.against is not None:
         theirs = _answers(config, run, dataset, split)
         content["against"], one_sided = compared(config, run, dataset, logits, targets, theirs)
         show_against(console, content["against"], one_sided)
+    name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
-        save_json(kept, content)
+        kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
         if one_sided:
             beside = kept.with_name(f"{kept.stem}-against-{Path(str(config.against)).stem}.csv")
-            with row_writer(str(beside), [*one_sided[0]]) as write:
-                for row in one_sided:
-                    write(row)
+            write_rows(str(beside), one_sided, [])
             show_line(console, f"texts that only one classifies correctly: {beside}")
     except OSError as error:
         warn(f"these scores are not kept: {error}")
@@ -119,23 +116,18 @@ def _logits(config: EvaluateConfig, run: Run, dataset: Dataset) -> tuple[Tensor,
 def coverage(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> list[Coverage]:
     """Return for each threshold of confidence the share of texts that reach it, and their accuracy.
 
-    The confidence is the probability of the likeliest class.
+    The confidence is the probability of the likeliest class. A threshold that none reaches has no
+    row.
     """
     confidence, predicted = logits.double().softmax(dim=-1).max(dim=-1)
     rows: list[Coverage] = []
     for threshold in THRESHOLDS:
         reached = confidence >= threshold
-        right = (predicted == labels)[reached]
-        accuracy = right.double().mean().item() if len(right) else None
-        share = reached.double().mean().item()
-        rows.append({"threshold": threshold, "coverage": share, "accuracy": accuracy})
+        if reached.any():
+            share = reached.double().mean().item()
+            accuracy = (predicted == labels)[reached].double().mean().item()
+            rows.append({"threshold": threshold, "coverage": share, "accuracy": accuracy})
     return rows
-
-
-def show_coverage(console: Console, rows: Sequence[Coverage]) -> None:
-    """Print what min_confidence of `headscope predict` would do to these texts."""
-    cells = [["" if cell is None else f"{cell:.4g}" for cell in row.values()] for row in rows]
-    console.print(plain_table([], ["min_confidence", "coverage", "accuracy"], cells))
 
 
 # Against another run, or predictions in a file.
@@ -234,93 +226,3 @@ def show_against(console: Console, content: Mapping[str, Any], rows: Sequence[Ro
     cells = [[row[name][:CHARACTERS] for name in names] for row in rows[:MOST_SHOWN]]
     if cells:
         console.print(plain_table(names, [], cells))
-
-
-def _free_name(path: Path, data: str) -> Path:
-    """Return another path where this one has the scores of other data of the same name."""
-    try:
-        is_own = not path.is_file() or json.loads(path.read_bytes())["path"] == data
-    except (ValueError, TypeError, KeyError):  # a damaged file
-        is_own = False
-    return path if is_own else path.with_stem(f"{path.stem}-{content_key([data])[:6]}")
-
-
-def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
-    """Return the texts, and the name of their split. Other data have the columns of the run's."""
-    own = run.config.data
-    data = config.data
-    if data is None:
-        _check_there(run)
-        split = config.split or "test"
-        corpus = load_corpus(own)
-        _check_own(corpus, run, [split])
-        return _filled(corpus.splits[split], split)
-    trained = f"{run.folder} was trained on"
-    if data.multi_label and not own.multi_label:
-        raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
-    if data.text_pair_column and not own.text_pair_column:
-        raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
-    data = data.like(own)
-    check(replace(config, data=data))
-    return _filled(*load_split(data, config.split, run.labels))
-
-
-def _filled(texts: Dataset, split: str) -> tuple[Dataset, str]:
-    if len(texts) == 0:
-        raise DataError(f"split {split} has no texts")
-    return texts, split
-
-
-def data_of(run: Run) -> TextDataModule:
-    """Return the splits that a run was trained and tested on, with its tokenizer and n-grams.
-
-    Raises:
-        DataError: if the data are gone.
-        RunError: if they are others now.
-    """
-    _check_there(run)
-    config = run.config
-    data = TextDataModule(
-        config.data, config.tokenizer, config.seed, run.tokenizer, run.evidence or False
-    )
-    _check_own(data.corpus, run, [*data.corpus.splits])
-    return data
-
-
-def own_corpus(run: Run) -> Corpus:
-    """Return the texts that a run was trained and tested on; errors as in `data_of`."""
-    _check_there(run)
-    corpus = load_corpus(run.config.data)
-    _check_own(corpus, run, [*corpus.splits])
-    return corpus
-
-
-def _check_there(run: Run) -> None:
-    """Raise a DataError if a file that the run was trained on is not where it was."""
-    data = run.config.data
-    for path in (data.path, data.validation_path, data.test_path, data.drop_rows):
-        if path and Path(path).is_absolute() and not Path(path).exists():
-            raise DataError(
-                f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell "
-                f"the run: headscope train resume={run.folder} data.path=..."
-            )
-
-
-def _check_own(corpus: Corpus, run: Run, roles: Sequence[str]) -> None:
-    """Raise a RunError if a run's own data have other labels now, or these splits other texts.
-
-    What the model learned may be in its test split now.
-    """
-    path = run.config.data.path
-    if corpus.labels != run.labels:
-        raise RunError(
-            f"run={run.folder}: was trained on the labels {listed(run.labels)}, and {path} now has "
-            f"{listed(corpus.labels)}; give it the data that it had"
-        )
-    digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
-    if changed := changed_splits(run.setup.digests, digests):
-        raise RunError(
-            f"run={run.folder}: {path} has changed: {'; '.join(changed)}, so the model "
-            "may have learned these texts; give it the data that it had, or score a file of other "
-            "texts: data.path=..."
-        )

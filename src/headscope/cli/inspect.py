@@ -6,14 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.cli.evaluate import data_of
 from headscope.cli.inspect_model import inspect_model, print_effects, print_next
-from headscope.data.batching import TextBatches
 from headscope.data.columns import split_labels
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, DataError, LivePageError, listed, warn
@@ -34,7 +30,7 @@ from headscope.heads.step import (
     run_probe,
     text_numbers,
 )
-from headscope.heads.study import Study, draw_samples, special_tokens, study
+from headscope.heads.study import Study, special_tokens, study
 from headscope.live.page import live_html, own_index, recorded_step
 from headscope.record.schema import (
     FOLDER,
@@ -49,10 +45,12 @@ from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import HEADS, save_json
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
+from headscope.runs.texts import data_of, typed_texts
 from headscope.settings.commands import InspectConfig
 from headscope.tab.page import write_page
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
-from headscope.training.heads import choose_probes
+from headscope.training.console import plain_table
+from headscope.training.heads import choose_probes, samples
 
 # Of a run's record: which heads matter.
 KNOWN = {
@@ -78,7 +76,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         return measure(config, console)
     console = terminal(console)
     run = load_run(str(config.run))
-    texts = _texts(config, run)
+    texts = typed_texts(run, config.text, config.text_pair)
     label = _label(config, run)
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, texts, label, config.max_tokens, run.evidence, readout)
@@ -136,15 +134,6 @@ def _record_text(
     recorder.write(0, head_report([output], numbers) | effects)
 
 
-def _texts(config: InspectConfig, run: Run) -> tuple[str, ...]:
-    is_pair = run.config.data.text_pair_column is not None
-    if is_pair != (config.text_pair is not None):
-        expected = "a second text" if is_pair else "none"
-        given = "none; the run was trained on pairs" if is_pair else "one; leave it out"
-        raise ConfigError(f"text_pair: expected {expected} for {run.folder}, got {given}")
-    return tuple(text for text in (config.text, config.text_pair) if text is not None)
-
-
 def _label(config: InspectConfig, run: Run) -> str | None:
     """Return the label as predictions are written, several of them in the order of the classes."""
     if config.label is None:
@@ -166,15 +155,14 @@ def _print_text(console: Console, output: ProbeOutput, summary: Summary) -> None
     show_line(console, str(output.explanation))
     numbers = text_numbers(output, summary)
     names = [name.split("/")[1] for name in numbers]
-    title = "numbers of each head for this text"
-    padding = (0, int(len(names) < 9), 0, 0)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=padding)
-    for column in ("layer", "head", *names):
-        table.add_column(column.replace("_", " "), justify="right")
     values = np.stack([numbers[f"numbers/{name}/mean"] for name in names], axis=-1)  # [L, H, N]
-    for layer, head in np.ndindex(values.shape[:2]):
-        table.add_row(str(layer), str(head), *(f"{value:.3f}" for value in values[layer, head]))
-    console.print(table)
+    rows = [
+        [layer, head, *(f"{value:.3f}" for value in values[layer, head])]
+        for layer, head in np.ndindex(values.shape[:2])
+    ]
+    show_line(console, "numbers of each head for this text")
+    headings = ["layer", "head", *(name.replace("_", "\n") for name in names)]
+    console.print(plain_table([], headings, rows))
 
 
 def measure(config: InspectConfig, console: Console | None = None) -> Path:
@@ -187,12 +175,10 @@ def measure(config: InspectConfig, console: Console | None = None) -> Path:
     run = load_run(str(config.run))
     run.model.to(best_device(config.accelerator))
     data = data_of(run)
-    batches = TextBatches(data.encoded["validation"], data.labels("validation"))
     count = min(config.texts, len(data.labels("validation")))
     if count < 2:
         raise DataError(f"texts: expected 2 validation texts or more, got {count}")
-    tokens = run.config.data.tokens_per_batch
-    chooses, others = draw_samples(batches, count // 2, tokens, run.config.seed, 2)
+    chooses, others = samples(run.config, data, count // 2, 2)
     with Bar(console, f"measuring every head on {2 * (count // 2)} texts") as bar:
         special = special_tokens(run.tokenizer)
         found = study(run.model, chooses, others, special, run.objective, bar.update)

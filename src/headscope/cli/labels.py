@@ -6,31 +6,29 @@ least likely label first (self-confidence: Northcutt et al. 2021, Confident Lear
 Uncertainty in Dataset Labels). N texts, C classes.
 """
 
-import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float, Int
+from pandas import DataFrame
 from rich.console import Console
 
-from headscope.cli.evaluate import own_corpus
-from headscope.cli.predict import row_writer
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, listed
+from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
-from headscope.settings.checks import message
+from headscope.runs.texts import own_corpus
+from headscope.settings.checks import message, override
 from headscope.settings.commands import LabelsConfig
-from headscope.settings.config import DataConfig, TrainConfig
+from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
@@ -77,9 +75,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         place = given.pop(0) if given else unknown  # a label that data.drop_rows has corrected
         suspect |= {"split": roles[row], **place, "key": keys[row]}
     columns = [*texts_among(texts.column_names), *COLUMNS]
-    with row_writer(str(config.table), columns) as write:
-        for suspect in found.values():
-            write(suspect)
+    write_rows(str(config.table), found.values(), columns)
     show(console, [*found.values()], len(texts))
     lines = [f"kept in {config.table}"]
     if found:
@@ -137,55 +133,47 @@ def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.nda
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
-    """Train by the run's settings on other texts, of which a part chooses the best checkpoint."""
+    """Train by the run's settings, and nothing beside it, on other texts; return the best."""
     folder.mkdir()
-    seen = set(numbers(parts["train"], "label").tolist())
+    seen = {*numbers(parts["train"], "label").tolist()}
     for role, split in parts.items():
-        rows = (row for row in named_rows(split, run.labels) if row["number"] in seen)
-        lines = (json.dumps(row, ensure_ascii=True) + "\n" for row in rows)
-        (folder / f"{role}.jsonl").write_text("".join(lines), encoding="utf-8")
+        columns = texts_among(split.column_names)
+        rows = (
+            dict(zip(columns, texts, strict=True)) | {"label": run.labels[number]}
+            for *texts, number in tuples(split, [*columns, "label"])
+            if number in seen
+        )
+        write_rows(str(folder / f"{role}.jsonl"), rows, [])
     own = run.config.data
-    data = DataConfig(
-        path=str(folder / "train.jsonl"),
-        test_path=str(folder / "test.jsonl"),
-        text_pair_column="text_pair" if own.text_pair_column else None,
-        max_length=own.max_length,
-        tokens_per_batch=own.tokens_per_batch,
-        cache_dir=str(folder / "cache"),
-    )
-    train(quiet(replace(run.config, data=data), folder), Console(quiet=True))
+    changed = {
+        "name": "run",
+        "outputs_dir": str(folder),
+        "resume": None,
+        "baseline": False,
+        "control": None,
+        "inspection.enabled": False,
+        "trainer.progress": False,
+        "trainer.logger": "tensorboard",
+        "data": {
+            "path": str(folder / "train.jsonl"),
+            "test_path": str(folder / "test.jsonl"),
+            "text_pair_column": "text_pair" if own.text_pair_column else None,
+            "max_length": own.max_length,
+            "tokens_per_batch": own.tokens_per_batch,
+            "cache_dir": str(folder / "cache"),
+        },
+    }
+    train(override(run.config, changed), Console(quiet=True))
     return load_run(folder / "run")
-
-
-def quiet(config: TrainConfig, folder: Path) -> TrainConfig:
-    """Return settings that train the network and nothing beside it."""
-    return replace(
-        config,
-        name="run",
-        outputs_dir=str(folder),
-        resume=None,
-        baseline=False,
-        control=None,
-        inspection=replace(config.inspection, enabled=False),
-        trainer=replace(config.trainer, progress=False, logger="tensorboard"),
-    )
-
-
-def named_rows(split: Dataset, classes: list[str]) -> Iterable[dict[str, Any]]:
-    """Yield each row with the name of its class, and its number."""
-    columns = texts_among(split.column_names)
-    for *texts, number in tuples(split, [*columns, "label"]):
-        texts_by_column = dict(zip(columns, texts, strict=True))
-        yield texts_by_column | {"label": classes[number], "number": number}
 
 
 def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray, "N C"]:
     """Return the probabilities of texts; 0 for a class that the run has not seen."""
     columns = texts_among(split.column_names)
-    texts = list(tuples(split, columns)) if len(columns) == 2 else list(split["text"])
-    predictions = run.predict(texts)
-    rows = [[answer.probabilities.get(name, 0.0) for name in classes] for answer in predictions]
-    return np.array(rows).reshape(len(texts), len(classes))
+    texts = tuples(split, columns) if len(columns) == 2 else values(split, "text")
+    table = DataFrame([each.probabilities for each in run.predict([*texts])])
+    shares: np.ndarray = table.reindex(columns=classes, fill_value=0.0).to_numpy()
+    return shares
 
 
 def suspects(
@@ -193,20 +181,22 @@ def suspects(
 ) -> dict[int, Suspect]:
     """Return row -> text whose label is probably wrong, that of the least probability first."""
     given = numbers(texts, "label")
+    likeliest = shares.argmax(axis=1)
     of_given = shares[np.arange(len(given)), given]
-    found = {}
-    for row in np.argsort(of_given, kind="stable").tolist():
-        likeliest = int(shares[row].argmax())
-        if shares[row, likeliest] < ODDS * of_given[row] or likeliest == given[row]:
-            continue
-        found[row] = {name: texts[row][name] for name in texts_among(texts.column_names)} | {
+    of_likeliest = shares.max(axis=1)
+    is_suspect = (of_likeliest >= ODDS * of_given) & (likeliest != given)
+    order = np.argsort(of_given, kind="stable")
+    return {
+        row: {name: texts[row][name] for name in texts_among(texts.column_names)}
+        | {
             "label": classes[given[row]],
-            "suggested": classes[likeliest],
+            "suggested": classes[likeliest[row]],
             "corrected": "",
             "probability_label": round(float(of_given[row]), 4),
-            "probability_suggested": round(float(shares[row, likeliest]), 4),
+            "probability_suggested": round(float(of_likeliest[row]), 4),
         }
-    return found
+        for row in order[is_suspect[order]].tolist()
+    }
 
 
 def show(console: Console, found: list[Suspect], total: int) -> None:

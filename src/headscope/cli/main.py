@@ -9,102 +9,45 @@ import os
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from headscope import __version__
-from headscope.cli.compose import CommandLine, checked, compose, groups, parse, starting
+from headscope.cli.compose import (
+    CommandLine,
+    compose,
+    groups,
+    parse,
+    starting,
+    unknown_choice,
+)
 from headscope.cli.sweep import run_sweep
 from headscope.ground.errors import (
     ConfigError,
     UserError,
-    did_you_mean,
     print_error,
     refused_by_machine,
     warnings_as_notes,
 )
 from headscope.ground.signals import end, signals_taken
-from headscope.settings.checks import flatten, keys, literal, takes
-from headscope.settings.commands import (
-    EvaluateConfig,
-    ExportConfig,
-    InspectConfig,
-    LabelsConfig,
-    PageConfig,
-    PredictConfig,
-    ReportConfig,
-    TraceConfig,
-    TuneConfig,
-    VerifyConfig,
-)
+from headscope.settings import commands
+from headscope.settings.checks import check, flatten, keys, literal, takes, validate
 from headscope.settings.config import TrainConfig
 
-
-class Command(NamedTuple):
-    """A command: the function that it calls, by its import path, its settings and its purpose."""
-
-    function: str
-    schema: type
-    purpose: str
-
-
-COMMANDS = {
-    "train": Command(
-        "headscope.training.train:train",
-        TrainConfig,
-        "Train a Transformer text classifier and record what every attention head does.",
-    ),
-    "tune": Command(
-        "headscope.cli.tune:tune",
-        TuneConfig,
-        "Search for good settings: Optuna proposes, trains, and prunes what is hopeless.",
-    ),
-    "evaluate": Command(
-        "headscope.cli.evaluate:evaluate",
-        EvaluateConfig,
-        "Score a finished run on its test split, or on other data with the same labels.",
-    ),
-    "predict": Command(
-        "headscope.cli.predict:predict",
-        PredictConfig,
-        "Label texts with a finished run, in order, whatever the file's size.",
-    ),
-    "labels": Command(
-        "headscope.cli.labels:labels",
-        LabelsConfig,
-        "Find training texts whose label is probably wrong.",
-    ),
-    "inspect": Command(
-        "headscope.cli.inspect:inspect",
-        InspectConfig,
-        "Show what every attention head does with one text, or over a sample of texts.",
-    ),
-    "page": Command(
-        "headscope.cli.page:page",
-        PageConfig,
-        "Write a page on which you type a text and see every head decide, without a server.",
-    ),
-    "report": Command(
-        "headscope.cli.page:report",
-        ReportConfig,
-        "Write what a run learned over many texts: words of each class and head, every text.",
-    ),
-    "verify": Command(
-        "headscope.proof.verify:verify",
-        VerifyConfig,
-        "Check the attention against torch and independent implementations.",
-    ),
-    "trace": Command(
-        "headscope.proof.trace:trace_attention",
-        TraceConfig,
-        "Print multi-head attention step by step: shapes, values, cost and time.",
-    ),
-    "export": Command(
-        "headscope.cli.export:export",
-        ExportConfig,
-        "Write a run as ONNX, with a front end that needs no torch.",
-    ),
+# Of each command the function that it calls, by its import path, and its settings.
+COMMANDS: dict[str, tuple[str, type]] = {
+    "train": ("headscope.training.train:train", TrainConfig),
+    "tune": ("headscope.cli.tune:tune", commands.TuneConfig),
+    "evaluate": ("headscope.cli.evaluate:evaluate", commands.EvaluateConfig),
+    "predict": ("headscope.cli.predict:predict", commands.PredictConfig),
+    "labels": ("headscope.cli.labels:labels", commands.LabelsConfig),
+    "inspect": ("headscope.cli.inspect:inspect", commands.InspectConfig),
+    "page": ("headscope.cli.page:page", commands.PageConfig),
+    "report": ("headscope.cli.page:report", commands.ReportConfig),
+    "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
+    "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
+    "export": ("headscope.cli.export:export", commands.ExportConfig),
 }
 
 
@@ -118,38 +61,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if name in ("--help", "-h"):
             print("Usage: headscope <command> [key=value ...]\n")
-            for command, (*_, purpose) in COMMANDS.items():
-                print(f"  {command:10}{purpose}")
+            for command, (_, schema) in COMMANDS.items():
+                print(f"  {command:10}{schema.__doc__}")
             print("\nheadscope <command> --help lists its keys; headscope --version.")
         elif "--version" in (name, *words):
             print(f"headscope {__version__}")
         elif name in COMMANDS:
             sys.exit(run(name, words))
         else:
-            close = did_you_mean(name, (*COMMANDS, "--help", "--version"))
-            hint = f"; did you mean {close}?" if close else ""
-            raise ConfigError(f"expected one of {', '.join(COMMANDS)}, got {name!r}{hint}")
-    except UserError as error:
-        sys.exit(print_error(error))
+            raise ConfigError(unknown_choice("command", name, [*COMMANDS, "--help", "--version"]))
     except BrokenPipeError:  # of `| head`: the rest of the output goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
-        if refused_by_machine(error) is None:
+        if not isinstance(error, UserError) and refused_by_machine(error) is None:
             raise
         sys.exit(print_error(error))
 
 
 def run(name: str, words: Sequence[str]) -> int:
     """Do what the words after a command say, and return the exit code."""
-    function, schema, _ = COMMANDS[name]
+    function, schema = COMMANDS[name]
     line = parse(words, schema)
-    if "TORCHELASTIC_RUN_ID" in os.environ and (name != "train" or "--multirun" in line.options):
+    is_sweep = "--multirun" in line.options
+    if "TORCHELASTIC_RUN_ID" in os.environ and (name != "train" or is_sweep):
         raise ConfigError("torchrun: expected one run of train, no sweep and no other command")
-    if "--multirun" in line.options:
-        if name != "train":
-            raise ConfigError(
-                f"--multirun: expected `train`, got `{name}`; other commands run once"
-            )
+    if is_sweep and name != "train":
+        raise ConfigError(f"--multirun: expected `train`, got `{name}`; other commands run once")
+    if is_sweep:
         return run_sweep(line)
     is_plain_help = "--help" in line.options and not line.overrides  # of the defaults, at once
     content = {} if is_plain_help else compose(line)
@@ -158,7 +96,8 @@ def run(name: str, words: Sequence[str]) -> int:
     elif "--cfg" in line.options:
         print(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), end="")
     else:
-        config = checked(schema, content, line.overrides)
+        config: Any = validate(schema, content)
+        check(config)
         with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
         call(config)
@@ -167,7 +106,7 @@ def run(name: str, words: Sequence[str]) -> int:
 
 def help_of(name: str, line: CommandLine, content: dict[str, Any]) -> Iterator[str]:
     """Yield what a command does, its groups, and every key with its value, bounds and meaning."""
-    yield f"{COMMANDS[name].purpose}\n\nUsage: headscope {name} [key=value ...]"
+    yield f"{line.schema.__doc__}\n\nUsage: headscope {name} [key=value ...]"
     if name == "train":
         yield "       headscope train -m key=a,b,c 'seed=range(3)'    a sweep: every combination"
     yield ""
@@ -183,6 +122,6 @@ def help_of(name: str, line: CommandLine, content: dict[str, Any]) -> Iterator[s
         if "#/$defs/" not in str(entry):  # no group
             value = literal(values[key]) if key in values else "(must be given)"
             kind = takes(entry)
-            bounds = "" if kind.startswith(("text", "true")) else f" [{kind}]"
+            bounds = "" if kind.startswith(("string", "boolean")) else f" [{kind}]"
             yield f"  {key} = {value}{bounds}"
             yield f"      {entry['description']}"

@@ -1,35 +1,24 @@
 """predict(config): labels and probabilities for the texts of a file of any size, in its order.
 
-Rows are taken in windows of a few thousand. A window's texts are sorted by length among themselves,
-which saves most of the padding, and while the network reads one window, another thread tokenizes
-the next.
-
-jsonl holds what was read. A csv file is opened by spreadsheets, which compute what begins like a
-formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
-number such as -1.5; and control characters become U+FFFD.
+Rows are taken a few thousand at a time. Their texts are sorted by length among themselves, which
+saves most of the padding, and while the network reads them, another thread tokenizes the next.
 """
 
-import csv
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TextIO
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice, pairwise
 
 import torch
-from pydantic_core import to_json
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, encode_texts
 from headscope.data.rows import Row, as_text, is_blank, no_column, read_rows
-from headscope.ground.errors import ConfigError, DataError, RunError, listed, shown
-from headscope.ground.files import replacing
-from headscope.ground.terminal import csv_cell, show_line, terminal
+from headscope.ground.errors import ConfigError, DataError, RunError, shown
+from headscope.ground.tables import write_rows
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.runs.abstaining import chosen_confidence, reasons_to_abstain
 from headscope.runs.prediction import best_device, probabilities
@@ -41,13 +30,8 @@ ROWS_AT_ONCE = 4096
 REASONS = "reasons"  # columns
 ABSTAINED = "abstained"
 WORDS_OF_REASON = 5
-CHARACTERS_AT_ONCE = 16_000_000  # a window of long texts has fewer rows: its memory is bounded too
 Texts = tuple[str, ...]  # of a row, one text or a pair
 Window = list[tuple[Row, Texts]]
-RowWriter = Callable[[Mapping[str, Any]], object]
-
-# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 def predict(config: PredictConfig) -> int:
@@ -64,52 +48,36 @@ def predict(config: PredictConfig) -> int:
     """
     run = load_run(config.run)
     least = _least_confidence(config, run)
-    columns = _columns(config, run)
+    data = run.config.data
+    columns = {"text_column": config.text_column or data.text_column}
+    if data.text_pair_column:
+        columns["text_pair_column"] = config.text_pair_column or data.text_pair_column
     console = terminal(Console(stderr=True))
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
         show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
-    bar = (SpinnerColumn(), TextColumn("{task.completed} texts"), TimeElapsedColumn())
     counts: Counter[str] = Counter()
-    added = [*added_columns(run.labels), *[ABSTAINED] * (least is not None)]
+    added = added_columns(run.labels) + [ABSTAINED] * (least is not None)
     added += [REASONS] * config.reasons
-
-    def encode(window: Window) -> EncodedTexts:
-        return encode_texts(run.tokenizer, [texts for _, texts in window], run.evidence)
-
-    with (
-        ThreadPoolExecutor(max_workers=1) as pool,
-        row_writer(config.output, [*columns, *added]) as write,
-        Progress(*bar, console=console, disable=is_typed or not console.is_terminal) as progress,
-    ):
-        task = progress.add_task("", total=None)
-        rows = _rows(config, columns, counts)
-        for window, texts in encoded_ahead(windows(rows), encode, pool):
-            for row in _answers(config, run, window, texts, least, counts):
-                write(row)
-            progress.advance(task, len(window))
+    with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
+        windows = encoded(run, _rows(config, columns, counts))
+        answers = chain.from_iterable(
+            _answers(config, run, *window, least, counts, bar) for window in windows
+        )
+        write_rows(config.output, answers, [*columns.values(), *added])
     _print_notes(console, config, counts, least)
     return counts["rows"]
 
 
-def _columns(config: PredictConfig, run: Run) -> list[str]:
-    """Return the names of the column with the text and, for pairs, of that with the second one."""
-    data = run.config.data
-    columns = [config.text_column or data.text_column]
-    if data.text_pair_column:
-        columns.append(config.text_pair_column or data.text_pair_column)
-    return columns
-
-
 def _rows(
-    config: PredictConfig, columns: Sequence[str], counts: Counter[str]
+    config: PredictConfig, columns: Mapping[str, str], counts: Counter[str]
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
-    source = (config.input, config.format, columns[0], config.encoding, config.separator)
-    for row in read_rows(*source, keys=""):
+    source = (config.input, config.format, columns["text_column"])
+    for row in read_rows(*source, config.encoding, config.separator, keys=""):
         where = f"{config.input}, row {counts['rows']}"
         texts = []
-        for key, column in zip(("text_column", "text_pair_column"), columns, strict=False):
+        for key, column in columns.items():
             if column not in row:
                 raise DataError(f"{where}: {no_column(column, key, list(row), keys='')}")
             text = as_text(row[column])
@@ -121,35 +89,18 @@ def _rows(
         yield row, tuple(texts)
 
 
-def windows(rows: Iterable[tuple[Row, Texts]]) -> Iterator[Window]:
-    """Yield rows with their texts, some thousands together, fewer if they are long."""
-    window: Window = []
-    num_characters = 0
-    for row, texts in rows:
-        window.append((row, texts))
-        num_characters += sum(map(len, texts))
-        if len(window) == ROWS_AT_ONCE or num_characters >= CHARACTERS_AT_ONCE:
-            yield window
-            window = []
-            num_characters = 0
-    if window:
-        yield window
+def encoded(run: Run, rows: Iterator[tuple[Row, Texts]]) -> Iterator[tuple[Window, EncodedTexts]]:
+    """Yield some thousand rows with their encoded texts; the next are tokenized in the meantime."""
 
+    def encode(window: Window) -> tuple[Window, EncodedTexts]:
+        return window, encode_texts(run.tokenizer, [texts for _, texts in window], run.evidence)
 
-def encoded_ahead(
-    windows: Iterable[Window],
-    encode: Callable[[Window], EncodedTexts],
-    pool: ThreadPoolExecutor,
-) -> Iterator[tuple[Window, EncodedTexts]]:
-    """Yield each window with its encoded texts; the next one is tokenized in the meantime."""
-    before: tuple[Window, Future[EncodedTexts]] | None = None
-    for window in windows:
-        now = (window, pool.submit(encode, window))
-        if before is not None:
-            yield before[0], before[1].result()
-        before = now
-    if before is not None:
-        yield before[0], before[1].result()
+    windows = iter(lambda: list(islice(rows, ROWS_AT_ONCE)), [])
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        futures = (pool.submit(encode, window) for window in windows)
+        for now, _ in pairwise(chain(futures, [None])):
+            assert now is not None
+            yield now.result()
 
 
 def _answers(
@@ -159,6 +110,7 @@ def _answers(
     texts: EncodedTexts,
     least: float | None,
     counts: Counter[str],
+    bar: Bar,
 ) -> Iterator[Row]:
     """Yield the rows of a window with what the run makes of their texts."""
     device = best_device(config.accelerator)
@@ -186,6 +138,8 @@ def _answers(
     join = run.config.data.label_separator.join if config.output.endswith(".csv") else None
     rows = [row for row, _ in window]
     yield from labelled(rows, shares, run.labels, run.objective, join, more)
+    counts["done"] += len(rows)
+    bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 
 def _reason(run: Run, texts: Texts, shares: Tensor) -> str:
@@ -237,7 +191,7 @@ def added_columns(labels: list[str]) -> list[str]:
 
 
 def labelled(
-    rows: list[Row],
+    rows: Iterable[Row],
     shares: Tensor,
     labels: list[str],
     objective: Objective = ONE_CLASS,
@@ -247,85 +201,25 @@ def labelled(
     """Yield the rows with prediction, probabilities, rounded to 6 digits, and more columns."""
     names = added_columns(labels)
     more = more or {}
-    taken = [*names, *more]
     rounded = shares.double().numpy().round(6).tolist()
     predictions = objective.names(objective.predicted(shares), labels)
-    triples = zip(rows, predictions, rounded, strict=True)
-    for number, (row, prediction, values) in enumerate(triples):
+    for number, row in enumerate(rows):
+        prediction = predictions[number]
         if join is not None and isinstance(prediction, list):
             prediction = join(prediction)
         others = {name: column[number] for name, column in more.items()}
         if others.get(ABSTAINED):
             prediction = ""
-        answer = dict(zip(names, [prediction, *values], strict=True))
-        yield _renamed(row, taken) | answer | others
+        answer = dict(zip(names, [prediction, *rounded[number]], strict=True)) | others
+        yield _renamed(row, answer) | answer
 
 
-def _renamed(row: Row, taken: Sequence[str]) -> Row:
-    """Return the row with another name, input_..., for each column whose name is taken."""
+def _renamed(row: Row, answer: Row) -> Row:
+    """Return the row with another name, input_..., for each column that the answer has too."""
 
     def free(name: str) -> str:
-        while name in taken or name in row:
+        while name in answer or name in row:
             name = f"input_{name}"
         return name
 
-    return {free(name) if name in taken else name: value for name, value in row.items()}
-
-
-@contextmanager
-def row_writer(path: str, columns: Sequence[str]) -> Iterator[RowWriter]:
-    """Give a function that writes rows to a csv or jsonl file, or as jsonl to standard output, `-`.
-
-    The file appears, whole, when the block ends without an error. The columns are those of a csv
-    file without rows.
-    """
-    if path == "-":
-        if sys.stdout is None:
-            raise DataError("standard output is closed; name a file: output=...")
-        sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)  # type: ignore[union-attr]
-        yield lambda row: sys.stdout.write(_json(row) + "\n")
-        return
-    with (
-        replacing(Path(path)) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        if path.endswith(".csv"):
-            writer = _CsvWriter(file)
-            yield writer.write
-            if not writer.columns:
-                writer.write_header(columns)
-        else:
-            yield lambda row: file.write(_json(row) + "\n")
-
-
-class _CsvWriter:
-    """Writes rows to a csv file; the first one fixes its columns."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.writer = csv.writer(file)
-        self.columns: list[str] = []
-
-    def write_header(self, columns: Sequence[str]) -> None:
-        self.columns = list(columns)
-        self.writer.writerow(map(csv_cell, columns))
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        if not self.columns:
-            self.write_header(list(row))
-        if unknown := row.keys() - {*self.columns}:
-            names = listed(sorted(unknown))
-            raise DataError(
-                f"output: expected the same columns in every row, got {names} later; "
-                "write a .jsonl file"
-            )
-        self.writer.writerow(_cell(row.get(column, "")) for column in self.columns)
-
-
-def _json(value: Any) -> str:
-    """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
-    text = to_json(value, inf_nan_mode="null").decode()
-    return UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _cell(value: Any) -> Any:
-    return csv_cell(_json(value) if isinstance(value, dict | list) else value)
+    return {free(name) if name in answer else name: value for name, value in row.items()}

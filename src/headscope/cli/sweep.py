@@ -18,7 +18,6 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -56,7 +55,6 @@ def run_sweep(line: compose.CommandLine) -> int:
     """Run a job for every combination of values; return the highest exit code of the jobs."""
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
-    _check_choices(line)
     folder = _sweep_folder(line.overrides)
     fixed = fixed_of(line.overrides)
     for path in sorted(folder.glob(f"*/{JOB}")):
@@ -70,15 +68,16 @@ def run_sweep(line: compose.CommandLine) -> int:
         launch(Job(fixed))()
     except (UserError, BrokenPipeError):
         raise
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(compose.explain(error)) from error
-    except Exception as error:  # of the launcher: those of the jobs are in their folders
-        if not any(folder.glob(f"*/{JOB}")):
+    except Exception as error:  # of Hydra: those of the jobs are in their folders
+        is_hydras = isinstance(error, HydraException | OmegaConfBaseException)
+        if is_hydras or not any(folder.glob(f"*/{JOB}")):
             raise ConfigError(compose.explain(error)) from error
         reason = shown(" ".join(str(error).split()) or type(error).__name__, 300)
         remedy = "the same command again continues what is not done"
         raise TrainingError(f"{folder}: the launcher has ended: {reason}; {remedy}") from error
     finally:
+        if not any(folder.glob(f"*/{JOB}")):
+            (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
         remove_empty(folder)
     from headscope.ground.terminal import show_line, terminal  # heavy
     from headscope.training.console import show_sweep
@@ -90,18 +89,6 @@ def run_sweep(line: compose.CommandLine) -> int:
     # A job may have failed here because another process was at it, which has finished it since.
     failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
-
-
-def _check_choices(line: compose.CommandLine) -> None:
-    """Raise a ConfigError for an unknown file of a group, before anything is written."""
-    choices = {} if "--config-dir" in line.options else compose.groups(line.schema)
-    for entry in line.overrides:
-        value: Any = entry.value()
-        values = getattr(value, "list", []) if entry.is_sweep_override() else [value]
-        known = choices.get(entry.key_or_group, [])
-        for name in [str(getattr(value, "text", value)) for value in values if known]:
-            if name not in known:
-                raise ConfigError(compose.unknown_choice(entry.key_or_group, name, known))
 
 
 def _sweep_folder(overrides: Iterable[Override]) -> Path:
@@ -163,10 +150,9 @@ class Job:
 
                 config = resumed_config(folder)
                 config.resume = str(folder)
-                check(config)
             else:
-                overrides = OverridesParser.create().parse_overrides(words)
-                config = compose.checked(TrainConfig, compose.resolved(composed), overrides)
+                config = validate(TrainConfig, compose.resolved(composed))
+            check(config)
             with signals_taken(end), compose.starting(config):
                 from headscope.training.train import train  # heavy
             with logged(folder) as console:
@@ -301,7 +287,7 @@ def compared_rows(table: Table) -> list[Row]:
             difference = abs(best.mean() - scores.mean())
             noise = 2 * math.hypot(best.sem(), scores.sem())
             row[COMPARED] = "within noise" if difference < noise else ""
-    return [*rows, *_baseline_rows(table, rows)]
+    return [*rows, *_baseline_rows(table)]
 
 
 def _averaged(group: Table) -> Row:
@@ -321,21 +307,15 @@ def _averaged(group: Table) -> Row:
     return row
 
 
-def _baseline_rows(table: Table, rows: Sequence[Row]) -> list[Row]:
+def _baseline_rows(table: Table) -> list[Row]:
     """Return a row for the baseline of each data set, where it was run."""
     scores = [key for key in table if key.startswith(BASELINE)]
     if not scores:
         return []
-    keys = [key for key in rows[0] if key not in results_of(table)]
-    shared = {
-        key: rows[0][key] for key in keys if all(row.get(key) == rows[0][key] for row in rows)
-    }
-    row = {**dict.fromkeys(keys, ""), **shared, "seeds": "", COMPARED: "TF-IDF"}
     data = [key for key in settings_of(table) if key.startswith("data")]
     found = table.dropna(subset=scores).drop_duplicates([*data, *scores])
     return [
-        row
-        | {key: str(job[key]) for key in data}
+        {COMPARED: "TF-IDF", **{key: str(job[key]) for key in data}}
         | {name.removeprefix(BASELINE): f"{job[name]:.4f}" for name in scores}
         for _, job in found.iterrows()
     ]

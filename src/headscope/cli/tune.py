@@ -67,7 +67,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
             report = partial(report_trial, folder=folder, console=console)
             try:
                 study.optimize(
-                    partial(run_trial, config=config, space=space), callbacks=[report, enough]
+                    lambda trial: run_trial(trial, config, space), callbacks=[report, enough]
                 )
             except KeyboardInterrupt as stopped:
                 raise stopped.__cause__ or stopped from None
@@ -85,13 +85,11 @@ def read_space(config: TuneConfig) -> Space:
     path = Path(config.space or CONFIGS / "space.yaml")
     try:
         space: Space = yaml.safe_load(path.read_text(encoding="utf-8"))
-        first = FixedTrial(
-            {
-                key: values[0] if isinstance(values, list) else values["low"]
-                for key, values in space.items()
-            }
-        )
-        values = {key: suggest(first, key, values) for key, values in space.items()}
+        first = {
+            key: values[0] if isinstance(values, list) else values["low"]
+            for key, values in space.items()
+        }
+        values = suggest(FixedTrial(first), space)
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         examples = "'model.num_heads: [2, 4]' or 'model.dropout: {low: 0.0, high: 0.4}'"
         reason = first_line(error)
@@ -100,27 +98,29 @@ def read_space(config: TuneConfig) -> Space:
     return space
 
 
-def suggest(trial: BaseTrial, key: str, values: Any) -> Any:
-    """Return the value of a key that a trial proposes."""
-    if isinstance(values, list):
-        return trial.suggest_categorical(key, values)
-    if isinstance(values["low"], int) and isinstance(values["high"], int):
-        return trial.suggest_int(key, **values)
-    bounds = {name: float(values[name]) for name in ("low", "high")}  # YAML reads 1e-4 as text
-    return float(f"{trial.suggest_float(key, **(values | bounds)):.4g}")
+def suggest(trial: BaseTrial, space: Space) -> dict[str, Any]:
+    """Return the value of each key that a trial proposes."""
+    found: dict[str, Any] = {}
+    for key, values in space.items():
+        if isinstance(values, list):
+            found[key] = trial.suggest_categorical(key, values)
+        elif isinstance(values["low"], int) and isinstance(values["high"], int):
+            found[key] = trial.suggest_int(key, **values)
+        else:  # YAML reads 1e-4 as text
+            bounds = {name: float(values[name]) for name in ("low", "high")}
+            found[key] = float(f"{trial.suggest_float(key, **(values | bounds)):.4g}")
+    return found
 
 
 def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> TrainConfig:
     """Return the settings of one trial; a ConfigError for a wrong key or value."""
     base = TrainConfig(**{entry.name: getattr(config, entry.name) for entry in fields(TrainConfig)})
+    folder = str(Path(config.outputs_dir) / str(config.name))
+    own = {"name": name, "outputs_dir": folder, "trainer.progress": False}
     try:
-        settings = override(base, values)
+        return override(base, values | own)
     except ConfigError as error:
         raise ConfigError(f"space: {error}") from None
-    settings.name = name
-    settings.outputs_dir = str(Path(config.outputs_dir) / str(config.name))
-    settings.trainer.progress = False
-    return settings
 
 
 def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
@@ -164,8 +164,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
     trial.set_user_attr("run", name)
     metric = config.sweep.metric
     try:
-        values = {key: suggest(trial, key, values) for key, values in space.items()}
-        settings = trial_config(config, name, values)
+        settings = trial_config(config, name, suggest(trial, space))
         folder = Path(settings.outputs_dir) / name
         if is_run(folder):
             settings.resume = str(folder)

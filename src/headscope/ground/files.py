@@ -78,6 +78,15 @@ def write_text(path: Path, text: str) -> Path:
     return write_atomic(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def write_free(path: Path, text: str) -> Path:
+    """Write a text file of this name, or with _2, _3 ... behind it where it has another text."""
+    for number in count(1):
+        free = path if number == 1 else path.with_stem(f"{path.stem}_{number}")
+        if not free.exists() or free.read_bytes() == text.encode():
+            return write_text(free, text)
+    raise AssertionError
+
+
 def new_folder(path: Path) -> Path:
     """Make a folder of this name, or with _2, _3 ... behind it, that nobody else has made."""
     for number in count(1):

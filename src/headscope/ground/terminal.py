@@ -1,12 +1,10 @@
-"""Where texts from data cannot act: a console, for they may hold ESC sequences, and csv cells."""
+"""A console on which texts from data cannot act: they may hold ESC sequences."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
@@ -23,9 +21,6 @@ from rich.text import Text
 
 from headscope.ground.errors import printable
 
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
-# Also -5 %, +1 (555) 123: no letter, nothing to call.
-NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
 SECONDS_BETWEEN_LINES = 30.0
 PHASE = (
     TextColumn("{task.description}"),
@@ -49,15 +44,6 @@ class LastingConsole(Console):
         """Continue without output."""
         with suppress(SystemExit):
             super().on_broken_pipe()
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
-    if not isinstance(value, str):
-        return value
-    text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
-    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
-    return f"'{text}" if is_formula else text
 
 
 def show_line(console: Console, words: str, command: str = "") -> None:

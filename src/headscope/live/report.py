@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
-from headscope.ground.terminal import csv_cell
+from headscope.ground.tables import csv_cell
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.live.page import MB, live_html, page_index
 from headscope.model.objective import Answer

@@ -60,16 +60,8 @@ REPORT = "report.html"
 DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
-FIXED = (
-    "name",
-    "outputs_dir",
-    "seed",
-    "data.",
-    "tokenizer.",
-    "model.",
-    "trainer.accumulate",
-    "trainer.epoch_steps",
-)
+STEPS = ("trainer.accumulate", "trainer.epoch_steps")
+FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     "data.path",  # the digests of the texts tell whether they are the same
     "data.validation_path",
@@ -167,14 +159,7 @@ class Setup:
                 raise ValueError("its n-grams are those of another version of headscope")
             evidence = EvidenceVocabulary.of(tensors[NGRAMS])
         digests = TypeAdapter(Digests).validate_json(metadata["digests"])
-        return cls(
-            config,
-            labels,
-            tokenizer,
-            digests,
-            encoder,
-            evidence,
-        )
+        return cls(config, labels, tokenizer, digests, encoder, evidence)
 
 
 @dataclass(frozen=True)
@@ -253,9 +238,14 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
 # Copies for people.
 
 
+def as_json(content: Any) -> str:
+    """Return JSON as people read it."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
 def save_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, as_json(content))
 
 
 def kept_settings(config: TrainConfig) -> TrainConfig:

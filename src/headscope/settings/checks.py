@@ -1,7 +1,6 @@
 """How settings are checked: a dictionary becomes a configuration, and every mistake is one line.
 
-A message has the form `key: expected Y, got X; remedy`. What a key takes is said by the JSON schema
-that pydantic makes of a class, here and in `--help`.
+A message has the form `key: expected Y, got X; remedy`, in pydantic's words where they are its own.
 """
 
 import re
@@ -11,7 +10,7 @@ from functools import cache
 from reprlib import repr as short_repr
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -22,8 +21,6 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
-# Of OmegaConf: "${" behind an even number of backslashes. Behind an odd one it is escaped.
-INTERPOLATION = re.compile(r"(?<!\\)(\\\\)*\$\{")
 ELSEWHERE = {  # names of other libraries -> ours
     "lr": "learning_rate",
     "epochs": "max_epochs",
@@ -36,19 +33,24 @@ ELSEWHERE = {  # names of other libraries -> ours
 T = TypeVar("T")
 
 
+def key(default: Any, description: str, **bounds: Any) -> Any:
+    """Return a setting: its default, its meaning, and perhaps bounds such as ge=1."""
+    return Field(default=default, description=description, **bounds)
+
+
 @dataclass(config=STRICT)
 class Settings:
-    """A group of settings; `conflicts` and `absent` yield what is wrong with it."""
+    """A group of settings; `_conflicts` and `_absent` yield what is wrong with it."""
 
-    def conflicts(self) -> Conflicts:
+    def _conflicts(self) -> Conflicts:
         """Yield values that exclude each other."""
         yield from ()
 
-    def absent(self) -> Iterator[str]:
+    def _absent(self) -> Iterator[str]:
         """Yield a message for each file or package that is not on this machine; for `check`."""
         for group in vars(self).values():
             if isinstance(group, Settings):
-                yield from group.absent()
+                yield from group._absent()
 
     def _bad_texts(self) -> Conflicts:
         for key, value in vars(self).items():
@@ -60,7 +62,7 @@ class Settings:
     @model_validator(mode="after")
     def _no_conflicts(self) -> "Settings":
         faults: list[InitErrorDetails] = []
-        for key, expected, *remedy in [*self._bad_texts(), *self.conflicts()]:
+        for key, expected, *remedy in [*self._bad_texts(), *self._conflicts()]:
             error = fault(expected, *remedy)
             faults.append({"type": error, "loc": (key,), "input": getattr(self, key)})
         if faults:
@@ -70,8 +72,8 @@ class Settings:
 
 def fault(expected: str, *remedy: str) -> PydanticCustomError:
     """Return what a validator raises for a value, which becomes a `message`."""
-    words = {"expected": expected, "remedy": remedy}
-    return PydanticCustomError("conflict", "expected {expected}", words)
+    content = {"expected": expected, "remedy": remedy}
+    return PydanticCustomError("conflict", "Input should be {expected}", content)
 
 
 def validate(schema: type[T], content: Mapping[str, Any]) -> T:
@@ -80,18 +82,12 @@ def validate(schema: type[T], content: Mapping[str, Any]) -> T:
         return TypeAdapter(schema).validate_python(content)
     except ValidationError as error:
         raise ConfigError("\n".join(validation_errors(error, schema))) from None
-    except OSError as error:  # such as for a name that no file system can hold
-        raise ConfigError(str(error)) from error
 
 
 def check(config: Any) -> None:
     """Raise a ConfigError with a line for each wrong value and each file that does not exist."""
     validate(type(config), asdict(config))
-    try:
-        lines = [*config.absent()]
-    except OSError as error:  # such as for a name that no file system can hold
-        raise ConfigError(str(error)) from error
-    if lines:
+    if lines := [*config._absent()]:
         raise ConfigError("\n".join(lines))
 
 
@@ -110,22 +106,20 @@ def literal(value: Any) -> str:
 
 
 def validation_errors(error: ValidationError, schema: Any) -> Iterator[str]:
-    """Yield `key: expected Y, got X` for everything that pydantic rejects."""
+    """Yield `key: expected Y, got X; remedy` for everything that pydantic rejects."""
     known = keys(schema)
     for wrong in error.errors(include_url=False):
         key = ".".join(part for part in wrong["loc"] if isinstance(part, str))
-        context = wrong.get("ctx", {})
-        if wrong["type"] == "conflict":
-            yield message(key, context["expected"], wrong["input"], *context["remedy"])
-        elif key not in known:
+        meaning = known.get(key, {}).get("description")
+        if meaning is None:
             yield unknown_key(key, schema)
         elif wrong["type"] == "missing":
-            yield f"{key}: missing ({known[key]['description']}); give it as {key}=..."
+            yield f"{key}: missing ({meaning}); give it as {key}=..."
         else:
-            is_number = is_text(known[key]) and isinstance(wrong["input"], int | float)
-            remedy = ["write it in quotes"] if is_number else []
-            value = message(key, takes(known[key]), wrong["input"], *remedy)
-            yield f"{value} ({known[key]['description']})"
+            expected = wrong["msg"].removeprefix("Input should be ")
+            yield message(
+                key, expected, wrong["input"], *wrong.get("ctx", {}).get("remedy", [meaning])
+            )
 
 
 @cache
@@ -149,37 +143,17 @@ def is_text(entry: Mapping[str, Any]) -> bool:
 
 
 def takes(entry: Mapping[str, Any]) -> str:
-    """Say which values a key takes, by its JSON schema."""
-    options = entry.get("anyOf", [entry])
-    return " or ".join(_takes(option) for option in options)
+    """Return the type of a key's values and their bounds, or the choices, by its JSON schema."""
+    kinds: list[str] = []
+    for option in entry.get("anyOf", [entry]):
+        choices = option.get("enum") or option.get("examples")
+        choices = choices or [option.get("const", option.get("type", "group"))]
+        bounds = [f"{sign} {option[name]}" for name, sign in BOUNDS.items() if name in option]
+        kinds += [" ".join([*choices, *bounds])] if bounds else choices
+    return " | ".join(kinds)
 
 
-def _takes(entry: Mapping[str, Any]) -> str:
-    choices = entry.get("enum") or entry.get("examples") or [entry.get("const")]
-    if choices[0] is not None:
-        return (
-            "one of " + ", ".join(choices) + (" or an import path" if "examples" in entry else "")
-        )
-    if "items" in entry:
-        return f"a list, each {_takes(entry['items'])}"
-    kind = KINDS.get(entry.get("type", ""), "a group of keys")
-    bounds = [f"{words} {entry[name]}" for name, words in BOUNDS.items() if name in entry]
-    return f"{kind} {' and '.join(bounds)}".strip().replace(str(MOST), "10^9")
-
-
-KINDS = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "string": "text",
-    "null": "null",
-}
-BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-}
+BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 def unknown_key(key: str, schema: Any) -> str:
@@ -203,15 +177,11 @@ def similar_keys(key: str, schema: Any) -> list[str]:
 
 def override(config: T, values: Mapping[str, Any]) -> T:
     """Return a configuration with some keys, such as model.d_model, changed; checked anew."""
-    schema: Any = type(config)
     content: dict[str, Any] = asdict(config)  # type: ignore[call-overload]
     for key, value in values.items():
-        if key not in keys(schema):
-            raise ConfigError(unknown_key(key, schema))
         group, _, name = key.rpartition(".")
-        (content[group] if group else content)[name] = value
-    changed: T = validate(schema, content)
-    return changed
+        (content.setdefault(group, {}) if group else content)[name] = value
+    return validate(type(config), content)
 
 
 def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,17 +193,11 @@ def flatten(content: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def is_encoding(name: str) -> bool:
-    """Tell whether Python knows a text encoding by this name."""
-    try:
-        return "a".encode(name).decode(name) == "a"
-    except (LookupError, ValueError):
-        return False
-
-
 def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Conflicts:
     """Yield what cannot be the format of a file of rows; `prefix` stands before the keys."""
-    if not is_encoding(encoding):
+    try:
+        "a".encode(encoding)
+    except LookupError:
         yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
         example = rf'"{prefix}separator=;" or, for a tab, "{prefix}separator=\t"'

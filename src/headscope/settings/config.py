@@ -24,6 +24,7 @@ from headscope.settings.checks import (
     Conflicts,
     Settings,
     format_conflicts,
+    key,
     literal,
     message,
     validate,
@@ -77,50 +78,34 @@ def absolute(path: str) -> str:
 class DataConfig(Settings):
     """Where texts and labels come from, and how they are split and batched."""
 
-    path: str = Field(
-        default=EMBEDDED,
-        description="'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, "
-        "parquet or txt file, or the import path of a loader, my_package:load",
+    path: str = key(
+        EMBEDDED,
+        "'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet or txt "
+        "file, or the import path of a loader, my_package:load",
     )
-    name: str | None = Field(default=None, description="configuration of a Hub dataset")
-    revision: str | None = Field(default=None, description="branch, tag or commit of a Hub dataset")
-    validation_path: str | None = Field(default=None, description="file of the validation split")
-    test_path: str | None = Field(default=None, description="file of the test split")
-    encoding: str = Field(default="utf-8", description="text encoding, such as cp1252 or shift_jis")
-    separator: str | None = Field(
-        default=None, description="column delimiter of csv or tsv files; null: comma or tab"
-    )
-    text_column: str = Field(default="text", description="column with the text")
-    text_pair_column: str | None = Field(default=None, description="column with the second text")
-    label_column: str = Field(default="label", description="column with the label")
-    multi_label: bool = Field(
-        default=False, description="a text has any number of labels: lists, or strings to split"
-    )
-    label_separator: str = Field(
-        default=";", description="delimiter of labels with multi_label; empty strings have none"
-    )
-    train_split: str = Field(default="train", description="split to train on")
-    validation_split: str | None = Field(
-        default="validation", description="split for model selection; else cut from train"
-    )
-    test_split: str | None = Field(default="test", description="test split; else cut from train")
-    validation_share: Share = Field(default=0.1, description="share of train for validation")
-    test_share: Share = Field(default=0.1, description="share of train for the test split")
-    split_seed: Seed = Field(default=0, description="seed of these cuts, not that of the run")
-    limit: Count | None = Field(default=None, description="texts per split, drawn by split_seed")
-    drop_rows: str | None = Field(
-        default=None, description="file of `headscope labels`: texts to leave out or to correct"
-    )
-    drop_empty: bool = Field(
-        default=False, description="drop rows with an empty text or label instead of an error"
-    )
-    max_length: Integer = Field(
-        default=256, ge=4, le=1_000_000, description="maximum tokens; longer texts are truncated"
-    )
-    tokens_per_batch: Count = Field(default=2048, description="tokens per batch, padding included")
-    cache_dir: str | None = Field(
-        default=None, description="cache of tokenizers and token ids; null: the user's"
-    )
+    name: str | None = key(None, "configuration of a Hub dataset")
+    revision: str | None = key(None, "branch, tag or commit of a Hub dataset")
+    validation_path: str | None = key(None, "file of the validation split")
+    test_path: str | None = key(None, "file of the test split")
+    encoding: str = key("utf-8", "text encoding, such as cp1252 or shift_jis")
+    separator: str | None = key(None, "delimiter of csv or tsv files; null: comma or tab")
+    text_column: str = key("text", "column with the text")
+    text_pair_column: str | None = key(None, "column with the second text")
+    label_column: str = key("label", "column with the label")
+    multi_label: bool = key(False, "any number of labels a text: lists, or strings to split")
+    label_separator: str = key(";", "delimiter of labels with multi_label")
+    train_split: str = key("train", "split to train on")
+    validation_split: str | None = key("validation", "validation split, else cut from train")
+    test_split: str | None = key("test", "test split; else cut from train")
+    validation_share: Share = key(0.1, "share of train for validation")
+    test_share: Share = key(0.1, "share of train for the test split")
+    split_seed: Seed = key(0, "seed of these cuts, not that of the run")
+    limit: Count | None = key(None, "texts per split, drawn by split_seed")
+    drop_rows: str | None = key(None, "file of `headscope labels`: rows to leave out or correct")
+    drop_empty: bool = key(False, "drop rows with an empty text or label instead of an error")
+    max_length: Integer = key(256, "maximum tokens; longer texts are truncated", ge=4, le=1_000_000)
+    tokens_per_batch: Count = key(2048, "tokens per batch, padding included")
+    cache_dir: str | None = key(None, "cache of tokenizers and token ids; null: the user's")
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from: its own file, or the path of the whole source."""
@@ -130,117 +115,95 @@ class DataConfig(Settings):
         }
         return files.get(split) or self.path
 
-    def absent(self) -> Iterator[str]:
-        """Yield a message for each file that does not exist."""
-        for key in ("path", "validation_path", "test_path"):
-            path = getattr(self, key)
+    def _absent(self) -> Iterator[str]:
+        for name in ("path", "validation_path", "test_path"):
+            path = getattr(self, name)
             if path and path != EMBEDDED and is_local(path) and not expanded(path).exists():
                 expected = "a file or directory that exists"
-                yield message(f"data.{key}", expected, path, "or a Hub id: fancyzhx/ag_news")
-            elif key != "path" and path is not None and not expanded(self.path).is_file():
+                yield message(f"data.{name}", expected, path, "or a Hub id: fancyzhx/ag_news")
+            elif name != "path" and path is not None and not expanded(self.path).is_file():
                 expected = f"null, as data.path={self.path} is not a file"
-                yield message(f"data.{key}", expected, path, "give both as files")
+                yield message(f"data.{name}", expected, path, "give both as files")
 
-    def conflicts(self) -> Conflicts:
-        """Yield values that exclude each other."""
+    def _conflicts(self) -> Conflicts:
         if not self.path:
-            remedy = "give data.path=..., or leave out every data.* key"
+            remedy = "give data.path=..., or leave out every data.* name"
             yield "path", "a file, directory or Hub id", remedy
         if self.tokens_per_batch < self.max_length:
             yield "tokens_per_batch", f"at least data.max_length={self.max_length}"
         splits = [self.train_split, self.validation_split, self.test_split]
-        for key, others in (("validation_split", splits[:1]), ("test_split", splits[:2])):
-            if getattr(self, key) in others:
-                yield key, "a split of its own: train, validation and test must differ"
+        for name, others in (("validation_split", splits[:1]), ("test_split", splits[:2])):
+            if getattr(self, name) in others:
+                yield name, "a split of its own: train, validation and test must differ"
         if self.label_separator == "":
             yield "label_separator", "what separates two labels, such as ';'"
         yield from format_conflicts(self.encoding, self.separator, "data.")
         columns: dict[str | None, str] = {}
-        for key in ("text_column", "text_pair_column", "label_column"):
-            column = getattr(self, key)
+        for name in ("text_column", "text_pair_column", "label_column"):
+            column = getattr(self, name)
             if column is not None and column in columns:
-                yield key, f"another column than data.{columns[column]}"
-            columns[column] = key
+                yield name, f"another column than data.{columns[column]}"
+            columns[column] = name
 
 
 @dataclass(config=STRICT)
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: TokenizerKind = Field(
-        default="words", description="whole words, byte-level BPE, WordPiece or Unigram"
-    )
-    vocab_size: Integer = Field(
-        default=8000,
-        ge=300,
-        le=10_000_000,
-        description="size of the vocabulary with special tokens",
-    )
-    min_frequency: Count = Field(default=2, description="minimum frequency (not with unigram)")
-    lowercase: bool = Field(default=True, description="lower-case texts after NFKC normalization")
+    kind: TokenizerKind = key("words", "whole words, byte-level BPE, WordPiece or Unigram")
+    vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
+    min_frequency: Count = key(2, "minimum frequency (not with unigram)")
+    lowercase: bool = key(True, "lower-case texts after NFKC normalization")
 
 
 @dataclass(config=STRICT)
 class ModelConfig(Settings):
     """A Transformer encoder with a classification head, or a checkpoint of transformers."""
 
-    d_model: Integer = Field(default=128, ge=1, le=65_536, description="width of the model")
-    num_heads: Count = Field(default=4, description="attention heads; must divide d_model")
-    num_layers: Integer = Field(default=2, ge=1, le=1000, description="number of encoder blocks")
-    feedforward_size: Integer = Field(
-        default=512, ge=1, le=1_000_000, description="hidden size of the feed-forward layers"
-    )
-    attention: str = Field(
-        default="multi_head",
+    d_model: Integer = key(128, "width of the model", ge=1, le=65_536)
+    num_heads: Count = key(4, "attention heads; must divide d_model")
+    num_layers: Integer = key(2, "number of encoder blocks", ge=1, le=1000)
+    feedforward_size: Integer = key(512, "hidden size of feed-forward layers", ge=1, le=1_000_000)
+    attention: str = key(
+        "multi_head",
+        "multi_head; shared_projection: heads are slices of the embedding and share one "
+        "projection; or an import path",
         examples=[*ATTENTIONS],
-        description="multi_head; shared_projection: heads are slices of the embedding and share "
-        "one projection; or an import path",
     )
-    num_kv_heads: Count | None = Field(
-        default=None,
-        description="heads of keys and values; fewer than num_heads: grouped-query attention, "
-        "1: multi-query",
-    )
-    causal: bool = Field(default=False, description="mask later tokens")
-    window: Count | None = Field(default=None, description="mask tokens further away than this")
-    positions: Position = Field(default="rotary", description="position encoding")
-    pooling: PoolingKind = Field(
-        default="first",
-        description="first: [CLS], which tokens reach through heads alone; with the others tokens "
+    num_kv_heads: Count | None = key(None, "fewer than num_heads: grouped-query, 1: multi-query")
+    causal: bool = key(False, "mask later tokens")
+    window: Count | None = key(None, "mask tokens further away than this")
+    positions: Position = key("rotary", "position encoding")
+    pooling: PoolingKind = key(
+        "first",
+        "first: [CLS], which tokens reach through heads alone; with the others tokens "
         "bypass attention: mean, max, or from additive on a learned query",
     )
-    dropout: Fraction = Field(default=0.1, description="dropout of embeddings, branches and head")
-    attention_dropout: Fraction = Field(
-        default=0.0, description="dropout of attention weights; above 0: no fused CPU kernel"
+    dropout: Fraction = key(0.1, "dropout of embeddings, branches and head")
+    attention_dropout: Fraction = key(0.0, "dropout of attention weights; above 0: slower on a CPU")
+    evidence: bool = key(
+        True,
+        "each token carries counted evidence: log-count ratios of the classes for its word, its "
+        "word pair and its character n-grams, from the training split",
     )
-    evidence: bool = Field(
-        default=True,
-        description="each token carries counted evidence: log-count ratios of the classes for its "
-        "word, its word pair and its character n-grams, from the training split",
-    )
-    evidence_dropout: Fraction = Field(default=0.3, description="share of n-grams dropped per step")
-    path: str | None = Field(
-        default=None,
-        description="checkpoint of transformers, a directory or a Hub id, which decides the "
+    evidence_dropout: Fraction = key(0.3, "share of n-grams dropped per step")
+    path: str | None = key(
+        None,
+        "checkpoint of transformers, a directory or a Hub id, which decides the "
         "network but for its dropout; null: from scratch",
     )
-    revision: str | None = Field(
-        default=None,
-        description="branch, tag or commit of path or features on the Hub; null: the main branch",
-    )
-    features: str | None = Field(
-        default=None,
-        description="checkpoint of transformers, a directory or a Hub id, whose hidden states are "
+    revision: str | None = key(None, "branch, tag or commit of path or features on the Hub")
+    features: str | None = key(
+        None,
+        "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
-    features_layer: Count = Field(default=3, description="the layer of features that is read")
-    frozen_layers: Annotated[Integer, Field(ge=0)] | None = Field(
-        default=None,
-        description="with path: freeze the embeddings and the first N layers; null: train all",
+    features_layer: Count = key(3, "the layer of features that is read")
+    frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
+        None, "with path: freeze the embeddings and the first N layers"
     )
 
-    def conflicts(self) -> Conflicts:
-        """Yield values that exclude each other."""
+    def _conflicts(self) -> Conflicts:
         if self.attention not in ATTENTIONS and not is_import_path(self.attention):
             yield "attention", f"one of {', '.join(ATTENTIONS)} or an import path"
         if self.path is not None:
@@ -278,40 +241,27 @@ class ModelConfig(Settings):
             yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
         if self.evidence:
             yield "evidence", "false with model.path", "add model=pretrained"
-        for key, field in self.__pydantic_fields__.items():  # type: ignore[attr-defined]
-            if key in WITH_PATH or getattr(self, key) in (field.default, False):
+        for name, field in self.__pydantic_fields__.items():  # type: ignore[attr-defined]
+            if name in WITH_PATH or getattr(self, name) in (field.default, False):
                 continue
-            yield key, f"{literal(field.default)} with model.path", "leave it out"
+            yield name, f"{literal(field.default)} with model.path", "leave it out"
 
 
 @dataclass(config=STRICT)
 class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay, and the loss."""
 
-    learning_rate: float = Field(
-        default=5e-4, gt=0, description="peak learning rate; with model.path about 1e-4"
-    )
-    final_share: float = Field(
-        default=0.0, ge=0, le=1, description="final learning rate as a share of the peak"
-    )
-    warmup_share: float = Field(default=0.1, ge=0, le=1, description="share of steps for warm-up")
-    weight_decay: float = Field(
-        default=0.01, ge=0, description="weight decay; none for biases and norms"
-    )
-    evidence_rate: float = Field(
-        default=5e-2, gt=0, description="learning rate of n-gram weights, which do not decay"
-    )
-    beta1: Fraction = Field(default=0.9, description="AdamW: decay of the first moment")
-    beta2: Fraction = Field(default=0.98, description="AdamW: decay of the second moment")
-    gradient_clip: float = Field(default=1.0, ge=0, description="maximum gradient norm; 0: none")
-    label_smoothing: Fraction = Field(
-        default=0.0,
-        description="share of the target spread over all classes (multi_label: yes and no)",
-    )
-    class_weights: Literal["none", "balanced"] = Field(
-        default="none",
-        description="balanced: classes are weighted by inverse frequency (multi_label: presence "
-        "and absence of a class weigh the same)",
+    learning_rate: float = key(5e-4, "peak learning rate; with model.path about 1e-4", gt=0)
+    final_share: float = key(0.0, "final learning rate as a share of the peak", ge=0, le=1)
+    warmup_share: float = key(0.1, "share of steps for warm-up", ge=0, le=1)
+    weight_decay: float = key(0.01, "weight decay; none for biases and norms", ge=0)
+    evidence_rate: float = key(5e-2, "learning rate of n-gram weights; no decay", gt=0)
+    beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
+    beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
+    gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
+    label_smoothing: Fraction = key(0.0, "share of the target spread over all classes")
+    class_weights: Literal["none", "balanced"] = key(
+        "none", "balanced: classes are weighted by inverse frequency"
     )
 
 
@@ -319,32 +269,24 @@ class OptimizerConfig(Settings):
 class TrainerConfig(Settings):
     """How long and where to train."""
 
-    accelerator: Accelerator = Field(default="auto", description="where to train")
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = Field(
-        default="auto", description="auto: bf16-mixed on a GPU that supports it, else 32-true"
+    accelerator: Accelerator = key("auto", "where to train")
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
+        "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
-    max_epochs: Count = Field(default=2, description="maximum number of epochs")
-    max_steps: Count | None = Field(default=None, description="maximum number of optimizer steps")
-    epoch_steps: Count = Field(
-        default=125,
-        description="minimum number of steps of an epoch: of few texts it makes several passes",
+    max_epochs: Count = key(2, "maximum number of epochs")
+    max_steps: Count | None = key(None, "maximum number of optimizer steps")
+    epoch_steps: Count = key(125, "minimum steps of an epoch: of few texts it has several passes")
+    accumulate: Count = key(1, "batches per optimizer step")
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = key(
+        None, "decay of a moving average of the weights, such as 0.99"
     )
-    accumulate: Count = Field(default=1, description="batches per optimizer step")
-    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description="decay of the moving average of the weights, which is validated and saved, "
-        "such as 0.99; null: none",
+    patience: Count | None = key(None, "stop after N validations without a lower loss")
+    logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = key(
+        "tensorboard", "where metrics go, beside TensorBoard"
     )
-    patience: Count | None = Field(
-        default=None, description="stop after N validations without a lower loss; null: never"
-    )
-    logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = Field(
-        default="tensorboard", description="where metrics go, beside TensorBoard"
-    )
-    progress: bool = Field(default=True, description="show a progress bar")
+    progress: bool = key(True, "show a progress bar")
 
-    def absent(self) -> Iterator[str]:
-        """Yield a message for a logger that is not installed."""
+    def _absent(self) -> Iterator[str]:
         if self.logger in ("mlflow", "wandb") and find_spec(self.logger) is None:
             expected = f"tensorboard or csv without the package {self.logger}"
             yield message("trainer.logger", expected, self.logger, f"pip install {self.logger}")
@@ -354,56 +296,40 @@ class TrainerConfig(Settings):
 class InspectionConfig(Settings):
     """Attention maps and measures of every head, at step 0 and at each validation."""
 
-    enabled: bool = Field(default=True, description="record attention during training")
-    num_probes: Integer = Field(default=4, ge=0, le=64, description="probe texts, from validation")
-    probes: list[str] = Field(default=[], description="your own probe texts instead")
-    max_tokens: Integer = Field(
-        default=64,
-        ge=2,
-        le=MOST,
-        description="probe texts from validation have at most N tokens",
-    )
-    numbers: bool = Field(default=True, description="measure every head on validation texts")
-    texts: Count | None = Field(
-        default=300, description="number of validation texts to measure on, drawn once; null: all"
-    )
-    every: Count | None = Field(default=None, description="also record maps every N steps")
-    budget: Count = Field(
-        default=256, description="MiB of recorded maps; near it, steps are thinned out evenly"
-    )
-    causes: Annotated[Integer, Field(ge=0, le=MOST)] = Field(
-        default=800,
-        description="validation texts on which each head is ablated, half of which order the "
+    enabled: bool = key(True, "record attention during training")
+    num_probes: Integer = key(4, "probe texts, from validation", ge=0, le=64)
+    probes: list[str] = key([], "your own probe texts instead")
+    max_tokens: Integer = key(64, "most tokens of a probe text", ge=2, le=MOST)
+    numbers: bool = key(True, "measure every head on validation texts")
+    texts: Count | None = key(300, "validation texts to measure on, drawn once; null: all")
+    every: Count | None = key(None, "also record maps every N steps")
+    budget: Count = key(256, "MiB of recorded maps; near it, steps are thinned out evenly")
+    causes: Annotated[Integer, Field(ge=0, le=MOST)] = key(
+        800,
+        "validation texts on which each head is ablated, half of which order the "
         "heads; 0: none. Of more than 12 heads fewer, at least 100",
     )
-    font: str | None = Field(
-        default=None, description="font file for class names in pictures; null: the first found"
-    )
+    font: str | None = key(None, "font file for class names in pictures; null: the first found")
 
 
 @dataclass(config=STRICT)
 class SweepConfig(Settings):
     """How the jobs of a sweep, or the trials of a search, are compared."""
 
-    metric: Metric = Field(default="macro_f1", description="validation score that ranks settings")
+    metric: Metric = key("macro_f1", "validation score that ranks settings")
 
 
 @dataclass(config=STRICT)
 class TrainConfig(Settings):
-    """Everything that decides a run; saved with it."""
+    """Train a Transformer text classifier and record what every attention head does."""
 
-    name: str | None = Field(
-        default=None, description="run folder below outputs_dir; null: by the data and the time"
-    )
-    outputs_dir: str = Field(default="outputs", description="parent of the run folders")
-    resume: str | None = Field(
-        default=None, description="run folder to resume, with its settings but for keys given"
-    )
-    seed: Seed = Field(default=0, description="seed of weights, dropout and the order of batches")
-    baseline: bool = Field(default=True, description="score TF-IDF + logistic regression too")
-    control: Literal["uniform"] | None = Field(
-        default=None,
-        description="uniform: train the same network with averages in place of attention too",
+    name: str | None = key(None, "run folder below outputs_dir; null: by the data and the time")
+    outputs_dir: str = key("outputs", "parent of the run folders")
+    resume: str | None = key(None, "run folder to resume, with its settings but for keys given")
+    seed: Seed = key(0, "seed of weights, dropout and the order of batches")
+    baseline: bool = key(True, "score TF-IDF + logistic regression too")
+    control: Literal["uniform"] | None = key(
+        None, "uniform: also train with averages in place of attention"
     )
     sweep: SweepConfig = Field(default_factory=SweepConfig, description="comparison")
     data: DataConfig = Field(default_factory=DataConfig, description="texts")
@@ -413,38 +339,34 @@ class TrainConfig(Settings):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig, description="trainer")
     inspection: InspectionConfig = Field(default_factory=InspectionConfig, description="heads")
 
-    def conflicts(self) -> Conflicts:
-        """Yield values that exclude each other."""
+    def _conflicts(self) -> Conflicts:
         if self.name is None:
             return
         path = Path(self.name)
         is_below = path.name and not path.is_absolute() and ".." not in path.parts
         if not is_below or not self.name.isprintable():
             yield "name", "the name of a folder below outputs_dir"
-        elif any(len(os.fsencode(part)) > 255 for part in path.parts):
-            yield "name", "at most 255 bytes"
 
     @property
     def import_paths(self) -> dict[str, str]:
         """Return the settings that may name code of the user's own, by their keys."""
         return {"model.attention": self.model.attention, "data.path": self.data.path}
 
-    def absent(self) -> Iterator[str]:
-        """Yield a message for each file, checkpoint or package that is not on this machine."""
-        yield from super().absent()
+    def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
-        key, path = self.model.checkpoint  # a resumed run has weights of its own
+        name, path = self.model.checkpoint  # a resumed run has weights of its own
         if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
-            yield message(key, "a directory that exists", path, remedy)
+            yield message(name, "a directory that exists", path, remedy)
         if path and find_spec("transformers") is None:
-            yield f"{key}: {NO_TRANSFORMERS}"
-        for key, value in self.import_paths.items():
+            yield f"{name}: {NO_TRANSFORMERS}"
+        for name, value in self.import_paths.items():
             package = re.split("[.:]", value)[0]
             if is_import_path(value) and find_spec(package) is None:
                 expected = f"an installed module {package}"
-                yield message(key, expected, value, "or put it on PYTHONPATH")
+                yield message(name, expected, value, "or put it on PYTHONPATH")
 
 
 def is_run(folder: Path) -> bool:
@@ -466,8 +388,6 @@ def read_config(path: Path) -> TrainConfig:
         content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
             raise ValueError("expected keys with their values")
-        if "inspection" not in content:  # the last group
-            raise ValueError("is truncated: it has no inspection")
     return config_of(content, path)
 
 

@@ -4,13 +4,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-import torch
-from datasets import Dataset
 from lightning.pytorch import Trainer
 from torch import nn
 
-from headscope.data.batching import Batch, TextBatches
-from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
 from headscope.ground.terminal import Bar
@@ -20,10 +17,11 @@ from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
 from headscope.heads.step import Probe, make_probe, new_recorder, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.live.report import write_report
-from headscope.model.objective import Answer, Objective
+from headscope.model.objective import Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.runs.folder import REPORT, Setup
-from headscope.runs.run import Run, TextOrPair
+from headscope.runs.run import Run
+from headscope.runs.texts import texts_and_labels
 from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
@@ -75,7 +73,8 @@ def choose_probes(
     labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths
     # The longest that fit come first; where none fits, the shortest, which are then cut.
-    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    is_too_long = lengths > config.max_tokens
+    order = np.lexsort([np.abs(lengths - config.max_tokens), is_too_long])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
     found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
@@ -86,7 +85,9 @@ def choose_probes(
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     """Return each class's first row before any class's second; rows without a class last."""
-    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    members = labels.astype(bool)
+    if labels.ndim == 1:
+        members = labels[:, None] == np.unique(labels)
     by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
@@ -112,7 +113,7 @@ def study_heads(
     if count < 2 or not num_heads:
         record_best(logger.recorder, step, *best)
         return
-    chooses, others = _samples(report.config, data, count // 2, 2)
+    chooses, others = samples(report.config, data, count // 2, 2)
     bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
     result = study(model, chooses, others, logger.subjects.special, objective, bar.update)
     record_best(logger.recorder, step, *best, study=result)
@@ -126,9 +127,10 @@ def study_heads(
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
-    texts = _samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-    means = mean_contributions(module.model, texts, module.objective, report.temperature)
-    report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+    texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+    model = module.model
+    means = mean_contributions(model, texts, module.objective, report.temperature)
+    report.facts_of_training[CONTRIBUTIONS] = means
 
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
@@ -139,19 +141,9 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def texts_and_labels(
-    split: Dataset, objective: Objective, classes: list[str]
-) -> tuple[list[TextOrPair], list[Answer]]:
-    """Return the texts of a split, and their labels by name."""
-    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
-    columns = texts_among(split.column_names)
-    texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
-    return [*texts], objective.names(truth, classes)
-
-
-def _samples(
+def samples(
     config: TrainConfig, data: TextDataModule, size: int, count: int = 1
 ) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
-    texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+    texts = data.batches("validation")
     return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)

@@ -19,7 +19,7 @@ from torch.utils.tensorboard.summary import hparams
 from headscope.data.columns import texts_among
 from headscope.ground.errors import shown
 from headscope.ground.files import write_text
-from headscope.ground.terminal import csv_cell
+from headscope.ground.tables import csv_cell
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import Point
@@ -189,7 +189,8 @@ def _write_calibration(
         (f"at temperature {temperature:.3f}", after, temperature),
     ):
         title = f"{when}: calibration error {scores.calibration_error:.4f}"
-        confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
+        probabilities = (report.logits.double() / divisor).softmax(dim=-1)
+        confidence, prediction = probabilities.max(dim=-1)
         is_correct = prediction == report.targets
         panels[title] = reliability(confidence.numpy(), is_correct.numpy())
     picture = reliability_picture(panels)

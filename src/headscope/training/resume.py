@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from filelock import FileLock, Timeout
 
-from headscope.ground.errors import ConfigError, RunError, listed
+from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.files import PARTIAL, check_is_file, reading
-from headscope.runs.folder import CONFIG, WEIGHTS, Digests, Setup, fixed_settings, load_model
+from headscope.runs.folder import CONFIG, WEIGHTS, Setup, fixed_settings, load_model
 from headscope.settings.config import TrainConfig, read_config
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder
@@ -76,29 +76,6 @@ def check_resumed(config: TrainConfig, last: Resumed) -> None:
             )
     if changes:
         raise ConfigError("\n".join(changes))
-
-
-def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests) -> None:
-    """Raise a RunError for other labels or texts: what was learned may be in the test split now."""
-    if before.labels != labels:
-        problem = (
-            f"was trained on the labels {listed(before.labels)}, and its data now have "
-            f"{listed(labels)}"
-        )
-    elif changes := changed_splits(before.digests, digests):
-        problem = f"its data have changed: {'; '.join(changes)}"
-    else:
-        return
-    raise RunError(f"{folder}: {problem}; give it the data that it had, or start a new run")
-
-
-def changed_splits(before: Digests, now: Digests) -> list[str]:
-    """Return the splits that differ, and in what: rows, texts or labels."""
-    return [
-        f"{role} ({', '.join(name for name in found if found[name] != before[role][name])})"
-        for role, found in now.items()
-        if found != before[role]
-    ]
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from headscope.runs.abstaining import accuracy_curve, most_unknown
 from headscope.runs.folder import Chosen, Classifier, Setup, save_copies, save_model
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
+from headscope.runs.texts import check_data
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
@@ -50,7 +51,6 @@ from headscope.training.module import ClassifierModule, build_module, starting_p
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
     Resumed,
-    check_data,
     check_resumed,
     load_last,
     locked,

@@ -1,0 +1,82 @@
+"""Rows as csv or jsonl, whole or not at all, with nothing that a spreadsheet or a terminal obeys.
+
+jsonl holds what was given. A csv file is opened by spreadsheets, which compute what begins like a
+formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
+number such as -1.5; and control characters become U+FFFD.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from headscope.ground.errors import DataError, listed, printable
+from headscope.ground.files import replacing
+
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
+# Also -5 %, +1 (555) 123: no letter, nothing to call.
+NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
+# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
+UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+Row = Mapping[str, Any]
+
+
+def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    """Write rows to a csv or jsonl file, or as jsonl to standard output, "-".
+
+    The first row has the columns of a csv file; `columns` are those of one without rows.
+
+    Raises:
+        DataError: for a csv file's later row with another column, or a closed standard output.
+    """
+    if path == "-":
+        if sys.stdout is None:
+            raise DataError("standard output is closed; name a file: output=...")
+        sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)  # type: ignore[union-attr]
+        for row in rows:
+            sys.stdout.write(_json(row) + "\n")
+        return
+    with (
+        replacing(Path(path)) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        if path.endswith(".csv"):
+            csv.writer(file).writerows(_csv_rows(iter(rows), columns))
+        else:
+            file.writelines(_json(row) + "\n" for row in rows)
+
+
+def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[Any]]:
+    """Yield the cells of each line."""
+    first = next(rows, {})
+    names = list(first or columns)
+    yield map(csv_cell, names)
+    for row in filter(None, chain([first], rows)):
+        if unknown := sorted(row.keys() - names):
+            raise DataError(
+                f"output: expected the same columns in every row, got {listed(unknown)} later; "
+                "write a .jsonl file"
+            )
+        yield [csv_cell(row.get(name, "")) for name in names]
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
+    if isinstance(value, dict | list):
+        value = _json(value)
+    if not isinstance(value, str):
+        return value
+    text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
+    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
+    return f"'{text}" if is_formula else text
+
+
+def _json(value: Any) -> str:
+    """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
+    text = to_json(value, inf_nan_mode="null").decode()
+    return UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

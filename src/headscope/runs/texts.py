@@ -1,0 +1,114 @@
+"""The texts of a finished run: its own, if they are what they were, or others with its classes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+
+from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
+from headscope.data.datamodule import TextDataModule
+from headscope.ground.errors import ConfigError, DataError, RunError, listed
+from headscope.model.objective import Answer, Objective
+from headscope.runs.folder import Digests, Setup
+from headscope.runs.run import Run, TextOrPair
+from headscope.settings.checks import check, message
+from headscope.settings.commands import LabelledTextsConfig
+
+ROLES = ("train", "validation", "test")
+
+
+def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
+    """Return the texts, and the name of their split. Other data have the columns of the run's."""
+    own = run.config.data
+    data = config.data
+    if data is None:
+        split = config.split or "test"
+        texts = own_corpus(run, [split]).splits[split]
+    else:
+        trained = f"{run.folder} was trained on"
+        if data.multi_label and not own.multi_label:
+            raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
+        if data.text_pair_column and not own.text_pair_column:
+            raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
+        data = data.like(own)
+        check(replace(config, data=data))
+        texts, split = load_split(data, config.split, run.labels)
+    if len(texts) == 0:
+        raise DataError(f"split {split} has no texts")
+    return texts, split
+
+
+def typed_texts(run: Run, text: str | None, text_pair: str | None) -> tuple[str, ...]:
+    """Return the text, or the pair, of a command; ConfigError for one without the other."""
+    is_pair = run.config.data.text_pair_column is not None
+    if text is not None and is_pair != (text_pair is not None):
+        expected = "a second text" if is_pair else "null"
+        raise ConfigError(message("text_pair", f"{expected} for run={run.folder}", text_pair))
+    return tuple(part for part in (text, text_pair) if part is not None)
+
+
+def texts_and_labels(
+    split: Dataset, objective: Objective, classes: list[str]
+) -> tuple[list[TextOrPair], list[Answer]]:
+    """Return the texts of a split, and their labels by name."""
+    truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
+    columns = texts_among(split.column_names)
+    texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
+    return [*texts], objective.names(truth, classes)
+
+
+def data_of(run: Run) -> TextDataModule:
+    """Return the splits that a run was trained and tested on, with its tokenizer and n-grams.
+
+    Raises:
+        DataError: if the data are gone.
+        RunError: if they are others now.
+    """
+    _check_there(run)
+    config = run.config
+    known = run.evidence or False
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, known)
+    check_data(run.folder, run.setup, data.corpus.labels, data.corpus.digests())
+    return data
+
+
+def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:
+    """Return the texts of a run, of which these splits are checked; errors as in `data_of`."""
+    _check_there(run)
+    corpus = load_corpus(run.config.data)
+    digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
+    check_data(run.folder, run.setup, corpus.labels, digests)
+    return corpus
+
+
+def _check_there(run: Run) -> None:
+    """Raise a DataError if a file that the run was trained on is not where it was."""
+    data = run.config.data
+    for path in (data.path, data.validation_path, data.test_path, data.drop_rows):
+        if path and Path(path).is_absolute() and not Path(path).exists():
+            raise DataError(
+                f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell "
+                f"the run: headscope train resume={run.folder} data.path=..."
+            )
+
+
+def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests) -> None:
+    """Raise a RunError for other labels or texts: what was learned may be in the test split now."""
+    changes = [
+        f"{role} ({', '.join(name for name in now if now[name] != before.digests[role][name])})"
+        for role, now in digests.items()
+        if now != before.digests[role]
+    ]
+    if before.labels != labels:
+        was = f"was trained on the labels {listed(before.labels)}"
+        problem = f"{was}, and its data now have {listed(labels)}"
+    elif changes:
+        problem = f"its data have changed: {'; '.join(changes)}; it may have learned these texts"
+    else:
+        return
+    raise RunError(
+        f"run={folder}: {problem}; give it the data that it had, or other texts: data.path=..."
+    )
