@@ -39,7 +39,7 @@ class TokenEmbedding(nn.Module):
     Token id 0 is padding and stays zero. Positions are "learned" (a trained table), "sinusoidal" (a
     fixed one) or "rotary" (in the attention layer). `num_segments` is 2 for pairs of texts, else 1.
     `num_classes` is C if tokens carry evidence, else 0. With `features_width` F the vectors of
-    tokens are W h, of a frozen encoder's hidden states h.
+    tokens are W h, of a frozen encoder's hidden states h, but for [CLS], whose vector is learned.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class TokenEmbedding(nn.Module):
         self.token: nn.Embedding | nn.Linear
         if features_width:
             self.token = nn.Linear(features_width, D, bias=False)
+            self.start = nn.Parameter(torch.zeros(D))
         else:
             self.token = nn.Embedding(vocab_size, D, padding_idx=0)
         self.segment = nn.Embedding(num_segments, D) if num_segments > 1 else None
@@ -87,8 +88,11 @@ class TokenEmbedding(nn.Module):
         evidence: TokenRatios | None = None,
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Tokens:
-        """Return one vector for each token; without features that of [CLS] is always the same."""
+        """Return one vector for each token; that of [CLS] is the same in every text."""
         vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
+        if features is not None:  # whose hidden state at [CLS] knows the text
+            start = self.start.expand(len(vectors), 1, -1)
+            vectors = torch.cat([start, vectors[:, 1:]], dim=1)
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
         if self.segment is not None and segment_ids is not None:
