@@ -38,7 +38,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, TextBatches
-from headscope.heads.capture import HEADED, capture, eval_mode, readout_position
+from headscope.heads.capture import capture, eval_mode, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds
 from headscope.heads.fixed_gates import RULES, FixedGates
 from headscope.heads.study import draw_samples, special_tokens
@@ -247,7 +247,7 @@ def by_captum(method: str, model: nn.Module, batch: Batch, objective: Objective)
 
 def rolled_out(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor, "B T"]:
     """Return the product of (A + I) / 2 over layers, A the mean over heads, where it is read."""
-    with torch.no_grad(), capture(model, kind=HEADED) as maps:
+    with torch.no_grad(), capture(model, poolings=False) as maps:
         model(*batch.inputs)
     rollout = torch.eye(batch.token_ids.shape[1])
     for weights in maps.values():  # [B, H, T, T]

@@ -1,7 +1,7 @@
-"""A stand-in for the Hugging Face Hub on loopback, for `datasets.load_dataset` and `snapshot_download`.
+"""A stand-in for the Hugging Face Hub on loopback, for `datasets.load_dataset`.
 
-The real libraries run against it unchanged, in a process with the variables of `HubServer.environment`: both read their
-settings once, when they are imported.
+The real library runs against it unchanged, in a process with the variables of `Hub.environment`: it
+reads its settings once, when it is imported.
 """
 
 import hashlib
@@ -12,124 +12,100 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qs, unquote
 
+REPOSITORY = r"/(?P<repository>[^/]+/[^/]+)"
+ROUTES = {
+    "info": rf"/api/datasets{REPOSITORY}(?:/revision/(?P<revision>[^/]+))?",
+    "tree": rf"/api/datasets{REPOSITORY}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?",
+    "paths": rf"/api/datasets{REPOSITORY}/paths-info/(?P<revision>[^/]+)",
+    "file": rf"/datasets{REPOSITORY}/resolve/(?P<revision>[^/]+)/(?P<path>.+)",
+}
 
-def git_blob_id(content: bytes) -> str:
-    """The id git gives a file of this content, which is the Hub's ETag for a file of ordinary size."""
+
+def digest(content: bytes) -> str:
+    """The id git gives a file of this content, which is the Hub's ETag."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-class HubError(Exception):
-    """A 404 of the Hub: the client picks its exception type by the code, such as RevisionNotFound."""
-
-    def __init__(self, code: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.headers = {"X-Error-Code": code, "X-Error-Message": message, **headers}
-
-
 class Snapshot:
-    """One revision of a repository, held in memory, so that no path that a client names leads out of it."""
+    """One revision, held in memory, so that no path that a client names leads out of it."""
 
     def __init__(self, folder: Path) -> None:
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         self.files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-        parents = {
-            parent.as_posix() for name in self.files for parent in PurePosixPath(name).parents
+        self.commit = digest(json.dumps([*self.files, *map(digest, self.files.values())]).encode())
+        parents = {str(parent) for name in self.files for parent in PurePosixPath(name).parents}
+        self.entries: dict[str, dict[str, Any]] = {
+            name: {"type": "file", "path": name, "size": len(content), "oid": digest(content)}
+            for name, content in self.files.items()
         }
-        self.folders = sorted(parents - {"."})
-        listing = json.dumps([(name, git_blob_id(content)) for name, content in self.files.items()])
-        self.commit = hashlib.sha1(listing.encode()).hexdigest()
-
-    def entries(self) -> dict[str, dict[str, str | int]]:
-        described: dict[str, dict[str, str | int]] = {}
-        for name, content in self.files.items():
-            blob_id = git_blob_id(content)
-            described[name] = {"type": "file", "path": name, "size": len(content), "oid": blob_id}
-        for name in self.folders:
-            # the client wants an id here but makes no use of it, so the commit's will do
-            described[name] = {"type": "directory", "path": name, "size": 0, "oid": self.commit}
-        return described
+        for name in sorted(parents - {"."}):
+            self.entries[name] = {"type": "directory", "path": name, "size": 0, "oid": self.commit}
 
 
-class HubRequestHandler(BaseHTTPRequestHandler):
-    """Answers one request: HTTP/1.0, the default here, closes the connection, so none outlives the server."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request: HTTP/1.0, the default here, closes the connection."""
 
-    server: "HubServer"
-    repository = r"/(?P<repository>[^/]+/[^/]+)"
-    routes = (
-        (rf"/api/(?:datasets|models){repository}(?:/revision/(?P<revision>[^/]+))?", "answer_info"),
-        (
-            rf"/api/(?:datasets|models){repository}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?",
-            "answer_tree",
-        ),
-        (rf"/api/datasets{repository}/paths-info/(?P<revision>[^/]+)", "answer_paths_info"),
-        (rf"(?:/datasets)?{repository}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "answer_file"),
-    )
+    server: "Hub"
 
     def do_GET(self) -> None:
-        """Record the request, then answer it, or say what is missing as the Hub does."""
-        self.server.requests.append((self.command, self.path))
+        """Note the request, then answer it, or say what is missing as the Hub does."""
+        self.server.requests.append(self.path)
         path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-        self.fields = parse_qs(query or body)
-        try:
-            self.answer(path)
-        except HubError as error:
-            self.reply(json.dumps({"error": str(error)}).encode(), error.headers, status=404)
+        fields = parse_qs(query or body)
+        for kind, pattern in ROUTES.items():
+            # A proxy is asked for a whole address, which no route matches.
+            if match := re.fullmatch(pattern, path):
+                # Unquoted only now: the client quotes the slashes of a revision and of a folder.
+                parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
+                self.answer(kind, parts, fields)
+                return
+        self.missing("EntryNotFound", "Not a route of this server")
 
     do_HEAD = do_POST = do_CONNECT = do_GET  # noqa: N815
 
-    def answer(self, path: str) -> None:
-        """Hand the request to its route. What a proxy is asked is a whole address, which no route matches."""
-        for pattern, method in self.routes:
-            if match := re.fullmatch(pattern, path):
-                # unquoted only now: the client quotes the slashes of a revision and of a folder
-                self.parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
-                revision = self.parts["revision"] or "main"
-                self.snapshot = self.server.find_snapshot(self.parts["repository"], revision)
-                getattr(self, method)()
-                return
-        raise HubError("EntryNotFound", "Not a route of this server")
+    def answer(self, kind: str, parts: dict[str, str], fields: dict[str, list[str]]) -> None:
+        """Answer by its kind; the client picks its exception by the code of what is missing."""
+        if parts["repository"] != self.server.name:
+            self.missing("RepoNotFound", "Repository not found")
+            return
+        revision = parts["revision"] or "main"
+        known = self.server.revisions
+        by_name = known | {each.commit: each for each in known.values()}
+        if revision not in by_name:
+            self.missing("RevisionNotFound", "Invalid rev id")
+            return
+        snapshot = by_name[revision]
+        path = parts.get("path", "")
+        if kind == "info":
+            siblings = [{"rfilename": name} for name in snapshot.files]
+            self.reply({"id": self.server.name, "sha": snapshot.commit, "siblings": siblings})
+        elif kind == "paths":  # the Hub passes over those that it does not have
+            found = [each for each in fields.get("paths", []) if each in snapshot.entries]
+            self.reply([snapshot.entries[each] for each in found])
+        elif path and path not in snapshot.entries:
+            # The client keeps its absence in its cache, under the commit named.
+            self.missing("EntryNotFound", "Entry not found", {"X-Repo-Commit": snapshot.commit})
+        elif kind == "tree":
+            inside = f"{re.escape(path)}/" if path else ""
+            wanted = inside + (".+" if fields.get("recursive") == ["true"] else "[^/]+")
+            names = sorted(name for name in snapshot.entries if re.fullmatch(wanted, name))
+            self.reply([snapshot.entries[name] for name in names])
+        else:
+            etag = f'"{digest(snapshot.files[path])}"'
+            self.send(snapshot.files[path], {"X-Repo-Commit": snapshot.commit, "ETag": etag})
 
-    def answer_info(self) -> None:
-        siblings = [{"rfilename": name} for name in self.snapshot.files]
-        self.reply_json(
-            {"id": self.parts["repository"], "sha": self.snapshot.commit, "siblings": siblings}
-        )
+    def missing(self, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        named = {"X-Error-Code": code, "X-Error-Message": message, **(headers or {})}
+        self.send(json.dumps({"error": message}).encode(), named, 404)
 
-    def answer_tree(self) -> None:
-        folder = self.parts["path"]
-        if folder and folder not in self.snapshot.folders:
-            raise self.entry_not_found()
-        inside = f"{re.escape(folder)}/" if folder else ""
-        wanted = inside + (".+" if self.fields.get("recursive") == ["true"] else "[^/]+")
-        entries = self.snapshot.entries()
-        self.reply_json([entries[path] for path in sorted(entries) if re.fullmatch(wanted, path)])
+    def reply(self, value: object) -> None:
+        self.send(json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    def answer_paths_info(self) -> None:
-        """The entries of the paths in a form; the Hub passes over those that it does not have."""
-        entries = self.snapshot.entries()
-        self.reply_json([entries[path] for path in self.fields.get("paths", []) if path in entries])
-
-    def answer_file(self) -> None:
-        content = self.snapshot.files.get(self.parts["path"])
-        if content is None:
-            raise self.entry_not_found()
-        headers = {"X-Repo-Commit": self.snapshot.commit, "ETag": f'"{git_blob_id(content)}"'}
-        self.reply(content, headers)
-
-    def entry_not_found(self) -> HubError:
-        """The error for a missing file: the client keeps its absence in its cache, under the commit named."""
-        return HubError(
-            "EntryNotFound", "Entry not found", **{"X-Repo-Commit": self.snapshot.commit}
-        )
-
-    def reply_json(self, value: object) -> None:
-        self.reply(json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def reply(self, body: bytes, headers: Mapping[str, str], status: int = 200) -> None:
+    def send(self, body: bytes, headers: Mapping[str, str], status: int = 200) -> None:
         """Answer; a HEAD gets all the headers of a GET, the length among them, but no body."""
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -139,58 +115,39 @@ class HubRequestHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_request(self, *_: object) -> None:
-        pass  # `HubServer.requests` is the log
+        """Print nothing: `Hub.requests` is the log."""
 
 
-class HubServer(ThreadingHTTPServer):
-    """A Hub with repositories of data sets or models, each a folder (revision `main`) or {revision: folder}."""
+class Hub(ThreadingHTTPServer):
+    """A Hub with one repository of data, each revision a folder, until the block is left."""
 
-    def __init__(self, repositories: Mapping[str, Path | Mapping[str, Path]]) -> None:
-        self.repositories: dict[str, dict[str, Snapshot]] = {}
-        for name, folders in repositories.items():
-            revisions = {"main": folders} if isinstance(folders, Path) else folders
-            self.repositories[name] = {
-                revision: Snapshot(folder) for revision, folder in revisions.items()
-            }
-        super().__init__(("127.0.0.1", 0), HubRequestHandler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.requests: list[tuple[str, str]] = []
+    def __init__(self, name: str, revisions: Mapping[str, Path]) -> None:
+        self.name = name
+        self.revisions = {revision: Snapshot(folder) for revision, folder in revisions.items()}
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[str] = []
 
     def __enter__(self) -> Self:
-        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
-        self.thread.join()
         self.server_close()
 
-    def find_snapshot(self, repository: str, revision: str) -> Snapshot:
-        """A revision, by its name or its commit."""
-        if repository not in self.repositories:
-            raise HubError("RepoNotFound", "Repository not found")
-        for name, snapshot in self.repositories[repository].items():
-            if revision in (name, snapshot.commit):
-                return snapshot
-        raise HubError("RevisionNotFound", "Invalid rev id")
-
     def environment(self, hub_home: Path) -> dict[str, str]:
-        """The variables for a process that reaches this Hub and nothing else, its caches in `hub_home`."""
-        # a developer's own caches, token, offline mode and proxies must not decide what a test sees
+        """The variables for a process that reaches this Hub and nothing else."""
+        # A developer's own caches, token and proxies must not decide what a test sees.
         foreign = re.compile(r"(HF|HUGGINGFACE|TRANSFORMERS)_.*|.*_PROXY", re.IGNORECASE)
         own = {name: value for name, value in os.environ.items() if not foreign.fullmatch(name)}
-        return (
-            own
-            | {
-                "HF_HOME": str(hub_home),
-                "HF_ENDPOINT": self.url,
-                "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # else each load is counted by a request to S3
-                "HF_HUB_DISABLE_TELEMETRY": "1",  # else the client asks for a list of coding agents to report
-                # `datasets` also asks datasets-server.<the endpoint's host> and has no switch for that. As the
-                # proxy, this server gets whatever is meant for another host: nothing leaves loopback, not even
-                # the look-up of a name; the answer is a prompt 404; and `requests` shows what was asked.
-                "ALL_PROXY": self.url,
-                "NO_PROXY": "127.0.0.1",
-            }
-        )
+        url = f"http://127.0.0.1:{self.server_port}"
+        return own | {
+            "HF_HOME": str(hub_home),
+            "HF_ENDPOINT": url,
+            "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # else each load is counted by a request to S3
+            "HF_HUB_DISABLE_TELEMETRY": "1",  # else the client asks for a list of coding agents
+            # `datasets` also asks datasets-server.<the endpoint's host>. As the proxy, this server
+            # gets whatever is meant for another host: nothing leaves loopback.
+            "ALL_PROXY": url,
+            "NO_PROXY": "127.0.0.1",
+        }

@@ -23,11 +23,8 @@ needs_transformers = pytest.mark.skipif(
 def told_by_a_word(tmp_path: Path) -> Path:
     """Return a file of 120 texts whose class is one of their words."""
     things = [a + b for a in "bdfgklmnprst" for b in ("ale", "ine", "ost", "ump", "eed")]
-    rows = [
-        {"text": f"a {word} {thing} of theirs", "label": word}
-        for thing in things
-        for word in ("good", "bad")
-    ]
+    pairs = [(word, thing) for thing in things for word in ("good", "bad")]
+    rows = [{"text": f"a {word} {thing} of theirs", "label": word} for word, thing in pairs]
     file = tmp_path / "told by a word.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
@@ -35,11 +32,9 @@ def told_by_a_word(tmp_path: Path) -> Path:
 
 def run(name: str, *arguments: str) -> str:
     """Run a benchmark in a process of its own, on one thread, and return what it printed."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    options = {"cwd": ROOT, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "timeout": 900}
     command = [sys.executable, f"benchmarks/{name}.py", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
-    )
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -59,15 +54,7 @@ def numbers(cells: list[str]) -> list[float]:
 
 
 def test_each_says_its_command_its_minutes_and_what_it_prints() -> None:
-    assert BENCHMARKS == [
-        "accuracy",
-        "capture",
-        "deletion",
-        "predict",
-        "recording",
-        "same_result",
-        "train",
-    ]
+    assert BENCHMARKS
     for name in BENCHMARKS:
         path = ROOT / "benchmarks" / f"{name}.py"
         head = compile(path.read_text(encoding="utf-8"), str(path), "exec").co_consts[0]

@@ -44,9 +44,8 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     config = TrainConfig(data=data, model=model or ModelConfig(16, 2, 2, 32))
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300, min_frequency=1))
     tokenizer.enable_truncation(data.max_length)
-    words = encode_texts(
-        tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))
-    ).words
+    parts = [(text,) for text in TEXTS]
+    words = encode_texts(tokenizer, parts, EvidenceVocabulary(np.zeros(0, np.uint64))).words
     assert words is not None
     known = known_ngrams(words)
     setup = Setup(config, LABELS, tokenizer, {}, evidence=known)
@@ -55,9 +54,8 @@ def save_run(folder: Path, data: DataConfig, model: ModelConfig | None = None) -
     torch.nn.init.normal_(network.evidence.ratio, std=3)
     with torch.no_grad():  # untrained, every text would get nearly the same
         network.head.weight.mul_(5)
-        texts = encode_texts(
-            tokenizer, [(text, text) if data.text_pair_column else (text,) for text in TEXTS], known
-        )
+        parts = [2 * part if data.text_pair_column else part for part in parts]
+        texts = encode_texts(tokenizer, parts, known)
         logits = network.eval()(*TextBatches(texts)[[0, 1, 3]].inputs)
         network.head.bias -= logits.mean(dim=0)
     chosen = Chosen(thresholds=[0.2, 0.5, 0.9]) if data.multi_label else Chosen(temperature=1.7)
@@ -90,36 +88,29 @@ def test_importing_is_quick_and_every_public_name_is_there() -> None:
 def test_a_loaded_run_gives_the_probabilities_that_predict_writes(
     kind: str, tmp_path: Path
 ) -> None:
-    data = DataConfig(
-        max_length=12,
-        multi_label=kind == "multi_label",
-        text_pair_column="other" if kind == "pairs" else None,
-    )
+    other = "other" if kind == "pairs" else None
+    multi_label = kind == "multi_label"
+    data = DataConfig(max_length=12, multi_label=multi_label, text_pair_column=other)
     folder = save_run(tmp_path, data)
-    given = list(zip(TEXTS, reversed(TEXTS), strict=True)) if kind == "pairs" else TEXTS
+    given = list(zip(TEXTS, reversed(TEXTS), strict=True)) if other else TEXTS
     rows = [
         dict(zip(("text", "other"), text if isinstance(text, tuple) else (text,), strict=False))
         for text in given
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    predict(
-        PredictConfig(
-            str(folder), str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), accelerator="cpu"
-        )
-    )
-    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict(PredictConfig(str(folder), str(source), str(target), accelerator="cpu"))
+    written = [json.loads(line) for line in target.read_text().splitlines()]
     run = headscope.load(str(folder))
     run.model.train()  # whoever went on training it still gets predictions without dropout
     found = run.predict(given)
     # Else thresholds and order would not be seen.
     assert len({prediction.label for prediction in found}) > 1
     for prediction, row in zip(found, written, strict=True):
-        assert prediction.probabilities == pytest.approx(
-            {label: row[f"probability_{label}"] for label in LABELS}, abs=1e-6
-        )
-        assert prediction.labels == (
-            row["prediction"] if kind == "multi_label" else [row["prediction"]]
-        )
+        shares = {label: row[f"probability_{label}"] for label in LABELS}
+        assert prediction.probabilities == pytest.approx(shares, abs=1e-6)
+        labels = row["prediction"] if multi_label else [row["prediction"]]
+        assert prediction.labels == labels
     assert run.predict([]) == []
 
 
@@ -127,8 +118,8 @@ def test_a_run_explains_a_text(folder: Path) -> None:
     run = headscope.load(folder)
     explanation = run.explain(TEXTS[1])
     (predicted,) = run.predict([TEXTS[1]])
-    found = (explanation.label, explanation.probabilities)
-    assert found == (predicted.label, predicted.probabilities)
+    assert explanation.label == predicted.label
+    assert explanation.probabilities == pytest.approx(predicted.probabilities, abs=1e-6)
     shares = sorted(explanation.probabilities.values())
     log_odds = math.log(shares[-1] / shares[-2])
     assert explanation.words.sum() + explanation.biases == pytest.approx(log_odds, abs=1e-4)

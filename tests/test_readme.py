@@ -56,10 +56,9 @@ def shortened(words: list[str]) -> list[str]:
     elif words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}
-    words = [
-        word.replace("range(3)", "range(2)").replace("num_layers=1,2", "num_layers=1")
-        for word in words
-    ]
+    shorter = {"range(3)": "range(2)", "num_layers=1,2": "num_layers=1"}
+    for long, short in shorter.items():
+        words = [word.replace(long, short) for word in words]
     return words + [word for word in SHORT if word.split("=")[0] not in swept]
 
 
@@ -68,14 +67,9 @@ def run(tmp_path: Path) -> Run:
     """Return a function that runs a command in tmp_path and returns what it prints."""
 
     def run(*words: str) -> str:
-        done = subprocess.run(
-            words,
-            cwd=tmp_path,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        options = {"cwd": tmp_path, "env": environment, "timeout": 300}
+        done = subprocess.run(words, capture_output=True, text=True, **options)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -87,18 +81,8 @@ def test_the_page_is_short_and_names_every_command(page: str, lines: int) -> Non
     text = (ROOT / page).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= lines
     named = {words[0] for words in commands(page)}
-    asked = {
-        "train",
-        "tune",
-        "predict",
-        "evaluate",
-        "labels",
-        "inspect",
-        "page",
-        "report",
-        "export",
-    }
-    assert named == asked | {"verify", "trace"}
+    asked = "train tune predict evaluate labels inspect page report export verify trace"
+    assert named == set(asked.split())
     assert [line for line in text.splitlines() if len(line) > 120] == []
     assert "`make train`" in text
     assert "`make test`" in text
@@ -108,10 +92,8 @@ def test_japanese_has_the_english_commands_and_one_of_its_own() -> None:
     own = [["verify", "show=published"]]
     english, japanese = map(commands, PAGES)
     assert [words for words in japanese if words not in own] == english
-    assert (
-        blocks(PAGES[0], "python")[1].splitlines()[:2]
-        == (blocks(PAGES[1], "python")[1].splitlines()[:2])
-    )
+    first, second = (blocks(page, "python")[1].splitlines()[:2] for page in PAGES)
+    assert first == second
 
 
 def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) -> None:
@@ -119,9 +101,8 @@ def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) 
         shutil.copy(ROOT / name, tmp_path)
 
     def trained(arguments: str = "") -> list[str]:
-        last = run("make", "-n", "--no-print-directory", "train", f"ARGS={arguments}").splitlines()[
-            -1
-        ]
+        printed = run("make", "-n", "--no-print-directory", "train", f"ARGS={arguments}")
+        last = printed.splitlines()[-1]
         return last.split()[1:]
 
     assert trained() == ["train", "name=first"]
@@ -135,11 +116,8 @@ def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) 
 def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     begins = ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
     nouns = [begin + letter for begin in begins for letter in "abcdefgh"]
-    rows = [
-        f"{word} film about {noun},{word == 'nice':d}"
-        for noun in nouns
-        for word in ("nice", "poor")
-    ]
+    pairs = [(word, noun) for noun in nouns for word in ("nice", "poor")]
+    rows = [f"{word} film about {noun},{word == 'nice':d}" for word, noun in pairs]
     (tmp_path / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "october.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "space.yaml").write_text("optimizer.learning_rate: [1.0e-3]\n")
@@ -156,9 +134,8 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
 @pytest.mark.slow
 def test_its_first_python_shows_a_classifier_of_transformers(tmp_path: Path, run: Run) -> None:
     run(sys.executable, "-c", CLASSIFIER)
-    show, count = re.subn(
-        '^name = ".+"$', 'name = "model"', blocks("README.md", "python")[0], flags=re.MULTILINE
-    )
+    (code, _) = blocks("README.md", "python")
+    show, count = re.subn('^name = ".+"$', 'name = "model"', code, flags=re.MULTILINE)
     assert count == 1
     run(sys.executable, "-c", show)
     assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")

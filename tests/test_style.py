@@ -18,13 +18,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 19146,
-    "lines of JavaScript and CSS": 5885,
-    "nodes": 135603,  # of the syntax tree: what a reader reads, however the lines are broken
-    "nodes per code line": 10.1,
+    "lines of Python": 18194,
+    "lines of JavaScript and CSS": 4300,
+    "nodes": 129425,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes per code line": 10.2,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
-    "lines over 100 characters": 5,
+    "lines over 100 characters": 3,
     "files over 500 lines": 0,
     "folders of more than 12 files": 0,
 }

@@ -1,6 +1,5 @@
-"""Additive and multiplicative attention against loops over every query and key; shared projections."""
+"""Additive and multiplicative attention beyond what verify checks; shared projections."""
 
-import math
 import re
 
 import pytest
@@ -35,44 +34,18 @@ def made(name: str) -> tuple[ScoredAttention, list[Tensor]]:
     return layer, [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-def score(layer: ScoredAttention, query: Tensor, key: Tensor) -> Tensor:
-    """Return e of one query and one key, as the papers write it."""
-    match layer:
-        case AdditiveAttention():
-            return layer.v_a.weight[0] @ torch.tanh(
-                layer.W_a.weight @ query + layer.U_a.weight @ key
-            )
-        case DotAttention():
-            return query @ key
-        case GeneralAttention():
-            return query @ (layer.W_a.weight @ key)
-        case ConcatAttention():
-            return layer.v_a.weight[0] @ torch.tanh(layer.W_a.weight @ torch.cat([query, key]))
-    raise AssertionError(layer)
-
-
 def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("padded", [True, False])
-def test_weights_and_contexts_equal_loops_and_the_order_of_keys_does_not_matter(
-    name: str, padded: bool
-) -> None:
+def test_a_masked_key_gets_exactly_0_and_the_order_of_keys_does_not_matter(name: str) -> None:
+    """`headscope verify` compares weights and contexts with loops."""
     layer, (query, key, value) = made(name)
-    hidden = PADDING if padded else torch.zeros_like(PADDING)
-    context, weights = layer(query, key, value, hidden if padded else None)
-    for text, i in ((text, i) for text in range(B) for i in range(Q)):
-        kept = [j for j in range(K) if not hidden[text, j]]
-        exponentials = [math.exp(score(layer, query[text, i], key[text, j]).item()) for j in kept]
-        expected = torch.zeros(K, dtype=torch.float64)
-        expected[kept] = torch.tensor(exponentials, dtype=torch.float64) / sum(exponentials)
-        close(weights[text, i], expected)
-        close(context[text, i], expected @ value[text])
-    assert weights.masked_select(hidden[:, None].expand_as(weights)).count_nonzero() == 0
+    context, weights = layer(query, key, value, PADDING)
+    assert weights.masked_select(PADDING[:, None].expand_as(weights)).count_nonzero() == 0
     order = torch.randperm(K)
-    moved = layer(query, key[:, order], value[:, order], hidden[:, order] if padded else None)
+    moved = layer(query, key[:, order], value[:, order], PADDING[:, order])
     close(moved[0], context)
     close(moved[1], weights[..., order])
 
@@ -87,9 +60,7 @@ def test_gradients_are_those_of_the_formula_and_finite_where_all_is_masked(name:
     assert weights[1].abs().max() == context[1].abs().max() == 0
 
 
-def test_concat_is_additive_with_both_matrices_side_by_side_and_general_with_the_identity_is_dot() -> (
-    None
-):
+def test_concat_is_additive_with_matrices_side_by_side_and_general_with_the_identity_dot() -> None:
     (additive, tensors), (concat, _), (dot, same) = made("additive"), made("concat"), made("dot")
     with torch.no_grad():
         concat.W_a.weight.copy_(torch.cat([additive.W_a.weight, additive.U_a.weight], dim=1))

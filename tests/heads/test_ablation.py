@@ -1,192 +1,193 @@
-"""Ablating heads: a planted head is found, nothing is left changed, effects hold beyond chance."""
+"""Ablating heads of every kind of model: what is left, what cannot be done, effects beyond chance."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
-from headscope.attention import MultiHeadAttention
+import headscope
+from heads.planted import Planted, texts
 from headscope.data.batching import Batch
-from headscope.heads.ablation import (
-    INCONCLUSIVE,
-    MATTERS,
-    NO_EFFECT,
-    ablation_effect,
-    outcomes,
-)
-from headscope.heads.capture import (
-    Change,
-    headed_layers,
-    intervene,
-    intervene_layers,
-    logits_of,
-)
+from headscope.heads.ablation import INCONCLUSIVE, MATTERS, NO_EFFECT, ablation_effect, outcomes
+from headscope.heads.capture import Change, headed_layers, intervene, logits_of
+from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.record.schema import Text
 from headscope.settings.config import ModelConfig
 
-H, E, PLANTED, CLASSES = 3, 4, 1, 3
+B, T, D, H = 3, 6, 16, 4
+E = D // H
+PADDING = torch.arange(T) >= torch.tensor([6, 4, 5])[:, None]
+IDS = torch.randint(1, 50, (B, T), generator=torch.manual_seed(0))
+Run = Callable[[], torch.Tensor]
 
 
-def changes(
-    model: nn.Module,
-    batches: list[Batch],
-    objective: Objective = ONE_CLASS,
-    change: Change = "zero",
-) -> torch.Tensor:
-    """Return what ablating each head changes, loss and accuracy: [head, text, 2]."""
-    whole = outcomes(model, batches, objective, {})
-    heads = [
-        (name, head)
-        for name, layer in headed_layers(model).items()
-        for head in range(layer.num_heads)
-    ]
-    return torch.stack(
-        [outcomes(model, batches, objective, {head: change}) - whole for head in heads]
-    )
+def ours(**options: Any) -> TextClassifier:
+    sizes = {"d_model": D, "num_heads": H, "num_layers": 2, "feedforward_size": D}
+    return TextClassifier(ModelConfig(**sizes, evidence=False, **options), 50, 3, T)
 
 
-class Planted(nn.Module):
-    """One layer of attention, of which one head alone reaches the logits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding = nn.Embedding(20, H * E)
-        self.attention = MultiHeadAttention(H * E, H, batch_first=True)
-        self.head = nn.Linear(H * E, CLASSES)
-        nn.init.normal_(self.head.weight, std=5)  # so that not all texts are given one class
-        with torch.no_grad():
-            others = [column for column in range(H * E) if column // E != PLANTED]
-            self.attention.out_proj.weight[:, others] = 0
-
-    def forward(
-        self,
-        token_ids: torch.Tensor,
-        padding: torch.Tensor | None = None,
-        segment_ids: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        tokens = self.embedding(token_ids)
-        given = self.attention(tokens, tokens, tokens, padding, need_weights=False)[0]
-        kept = torch.ones_like(token_ids, dtype=torch.bool) if padding is None else ~padding
-        return self.head((given * kept[..., None]).sum(1) / kept.sum(1, keepdim=True))
-
-
-def batch(lengths: list[int], seed: int = 0) -> Batch:
-    random = torch.Generator().manual_seed(seed)
-    padding = torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
-    ids = torch.randint(1, 20, padding.shape, generator=random).masked_fill(padding, 0)
-    labels = torch.randint(0, CLASSES, (len(lengths),), generator=random)
-    return Batch(ids, padding if padding.any() else None, None, labels, torch.arange(len(lengths)))
-
-
-def classifier() -> TextClassifier:
+def made(kind: str) -> tuple[nn.Module, Run, list[nn.Module]]:
+    """Return a random model, a function that runs it, and its output projections."""
     torch.manual_seed(0)
-    sizes = {"d_model": 12, "num_heads": 3, "num_layers": 2, "feedforward_size": 16}
-    config = ModelConfig(**sizes, pooling="mean", evidence=False)
-    model = TextClassifier(config, 20, CLASSES, 16).double().eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return model
-
-
-@pytest.fixture
-def planted() -> nn.Module:
-    return Planted().double().eval()
-
-
-@pytest.fixture
-def sample(planted: nn.Module) -> list[Batch]:
-    """Texts whose labels the model gets right, so that it has something to lose."""
-    batches = [batch([5, 9, 7, 9]), batch([4] * 8, seed=1)]
-    return [each._replace(labels=logits_of(planted, each).argmax(-1)) for each in batches]
-
-
-@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
-def test_the_planted_head_alone_matters(
-    planted: nn.Module, sample: list[Batch], objective: Objective
-) -> None:
-    if isinstance(objective, MultiLabel):  # the labels that the model gives the texts at 0.5
-        sample = [each._replace(labels=(logits_of(planted, each) >= 0).long()) for each in sample]
-    for change in ("zero", "uniform"):
-        losses = changes(planted, sample, objective, change)[..., 0]
-        assert (losses != 0).any(dim=1).tolist() == [head == PLANTED for head in range(H)]
-    loss, accuracy = changes(planted, sample, objective)[PLANTED].T
-    assert loss.mean() > 0
-    assert accuracy.mean() < 0
-    # Nothing comes out of any head but the planted one: without it the bias alone is left.
-    bias = planted.head(planted.attention.out_proj.bias)
-    expected = torch.cat(
-        [
-            objective.losses(bias.expand(len(each.labels), -1), each.labels)
-            - objective.losses(logits_of(planted, each), each.labels)
-            for each in sample
-        ]
-    )
-    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
-
-
-# --- nothing is left changed ---
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_everything_is_as_before(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("on purpose")
-
-    model = classifier().train()
-    model.encoder.blocks[1].eval()
-    modes = [module.training for module in model.modules()]
-    layers = headed_layers(model)
-    layers["encoder.blocks.0.attention"].intervention = kept = lambda sums: 2 * sums
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    weights = {name: value.clone() for name, value in model.state_dict().items()}
-    if fails:
-        with pytest.raises(RuntimeError, match="on purpose"):
-            monkeypatch.setattr(model.head, "forward", broken)
-            changes(model, [batch([3, 4])])
+    model: Any
+    given: Any = {"input_ids": IDS, "attention_mask": (~PADDING).long()}
+    if kind == "GPT2":
+        sizes = {"n_embd": D, "n_layer": 2, "n_head": H, "vocab_size": 50, "use_cache": False}
+        model = GPT2Model(GPT2Config(**sizes))
+        projections = [block.attn.c_proj for block in model.h]
+    elif kind.startswith("Bert"):
+        sizes = {"hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": H}
+        config = BertConfig(vocab_size=50, intermediate_size=D, **sizes)
+        config._attn_implementation = kind.split()[1]
+        model = BertModel(config)
+        projections = [block.attention.output.dense for block in model.encoder.layer]
+    elif kind == "torch":  # whose fast path packs padded texts
+        layer = nn.TransformerEncoderLayer(D, H, D, batch_first=True)
+        model = nn.TransformerEncoder(layer, 2)
+        projections = [layer.self_attn.out_proj for layer in model.layers]
+        given = {"src": torch.randn(B, T, D).double(), "src_key_padding_mask": PADDING}
     else:
-        changes(model, [batch([3, 4])], change="uniform")
-    assert [module.training for module in model.modules()] == modes
-    assert [layer.intervention for layer in layers.values()] == [kept, None]
-    assert all(
-        torch.equal(parameter.grad, torch.ones_like(parameter)) for parameter in model.parameters()
-    )
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+        model = ours(pooling="mean")
+        projections = [block.attention.output_projection for block in model.encoder.blocks]
+        given = {"token_ids": IDS, "key_padding_mask": PADDING}
+    model = model.double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+
+    def run() -> torch.Tensor:
+        output = model(**given)
+        return output if isinstance(output, torch.Tensor) else output[0]
+
+    return model, run, projections
 
 
-def test_an_intervention_comes_after_those_that_are_there(planted: nn.Module) -> None:
-    seen: list[float] = []
-    texts = batch([4])
-    with intervene_layers(planted, {"attention": lambda sums: torch.full_like(sums, 3.0)}):
-        with intervene_layers(
-            planted, {"attention": lambda sums: seen.append(sums.mean().item()) or sums}
-        ):
-            logits_of(planted, texts)
-        assert planted.attention.intervention is not None
-    assert seen == [3.0]
-    assert planted.attention.intervention is None
+@pytest.fixture(params=["ours", "torch", "Bert sdpa", "Bert eager", "GPT2"])
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, Run, list[nn.Module]]:
+    return made(request.param)
+
+
+nested = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
+
+@nested
+@pytest.mark.usefixtures("unchecked_shapes")
+@torch.no_grad()
+def test_without_a_head_is_without_its_columns_of_the_output_projection(case: Any) -> None:
+    model, run, projections = case
+    whole = run()
+    found = []
+    for name, projection in zip(headed_layers(model), projections, strict=True):
+        weight = (
+            projection.weight if isinstance(model, GPT2Model) else projection.weight.T
+        )  # [D, D]
+        for head in range(H):
+            kept = weight.clone()
+            weight[head * E : (head + 1) * E] = 0
+            expected = run()
+            weight.copy_(kept)
+            with intervene(model, {(name, head): "zero"}):
+                found.append(run())
+            torch.testing.assert_close(found[-1], expected, rtol=0, atol=1e-12)
+    assert all((each - whole).abs().max() > 1e-5 for each in found)
+    assert torch.equal(run(), whole)
+
+
+@nested
+@pytest.mark.usefixtures("unchecked_shapes")
+@torch.no_grad()
+def test_a_uniform_head_looks_alike_at_all_keys_that_it_may_see(case: Any) -> None:
+    model, run, _ = case
+    whole = run()
+    name = list(headed_layers(model))[-1]
+    with headscope.capture(model) as plain:
+        run()
+    with (
+        headscope.ablate(model, {(name, 2): "uniform"}),
+        headscope.capture(model) as maps,
+        headscope.ablate(model, {(name, 1): "uniform"}),
+    ):
+        changed = run()
+    may_see = (~PADDING)[:, None].expand(B, T, T)
+    if isinstance(model, GPT2Model):
+        may_see = may_see & torch.ones(T, T).tril().bool()
+    expected = (may_see.double() / may_see.sum(-1, keepdim=True))[:, None].expand(-1, 2, -1, -1)
+    torch.testing.assert_close(maps[name][:, 1:3].double(), expected)
+    assert torch.equal(maps[name][:, [0, 3]], plain[name][:, [0, 3]])
+    assert (changed - whole).abs().max() > 1e-6
+    assert torch.equal(run(), whole)
+
+
+@torch.no_grad()
+def test_layers_have_numbers_and_names() -> None:
+    model, run, _ = made("Bert sdpa")
+    name = list(headed_layers(model))[-1]
+    found = []
+    for layer in (name, 1):
+        with headscope.ablate(model, {(layer, 1): "uniform", (layer, 0): "zero"}):
+            found.append(run())
+    assert all(torch.equal(each, found[0]) for each in found)
+    assert (found[0] - run()).abs().max() > 1e-5
 
 
 @pytest.mark.parametrize(
-    ("ablated", "message"),
+    ("heads", "message"),
     [
-        ({("attention", 3): "zero"}, "got 3 of 'attention'"),
-        ({("elsewhere", 0): "zero"}, "got 0 of 'elsewhere'"),
+        ({(2, 0): "zero"}, "layer: expected a number from 0 to 1, got 2"),
+        ({("elsewhere", 0): "zero"}, "layer: expected a number, or one of .*, got 'elsewhere'"),
+        ({(0, 9): "zero"}, "head: expected one of a layer in .*, got 9 of 'encoder.blocks.0"),
+        ({(0, 0): "mean"}, "change: expected 'zero' or 'uniform', got 'mean'"),
     ],
 )
-def test_what_cannot_be_done_is_refused(
-    planted: nn.Module, ablated: dict[tuple[str, int], Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message), intervene(planted, ablated):
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_what_cannot_be_ablated_says_what_can(heads: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message), headscope.ablate(ours(), heads):
         pass
-    assert planted.attention.intervention is None
+    no_heads = pytest.raises(ValueError, match="model: expected attention")
+    with no_heads, headscope.ablate(nn.Linear(2, 2), {}):
+        pass
+
+
+def test_a_text_has_its_probabilities_without_each_head_and_each_layer() -> None:
+    model, _, _ = made("ours")
+    batch = Batch(IDS[:1], None, None, torch.tensor([-1]), torch.tensor([0]))
+    found = ablate_each_head(model, Probe(Text("text", [*"abcdef"], ""), batch), ONE_CLASS, 1.5)
+    assert found["without/heads"].shape == (2, H, 3)
+    for layer, name in enumerate(headed_layers(model)):
+        heads = [(name, head) for head in range(H)]
+        expected = [*found["without/heads"][layer], found["without/layers"][layer]]
+        for ablated, shares in zip([*([head] for head in heads), heads], expected, strict=True):
+            with intervene(model, dict.fromkeys(ablated, "zero")), torch.no_grad():
+                logits = model(IDS[:1])[0] / 1.5
+            np.testing.assert_allclose(shares, logits.softmax(-1), atol=1e-6)
 
 
 # --- effects ---
+
+
+@pytest.mark.parametrize("objective", [ONE_CLASS, MultiLabel()], ids=["one", "several"])
+@pytest.mark.parametrize("change", ["zero", "uniform"])
+def test_the_planted_head_alone_changes_loss_and_accuracy(
+    objective: Objective, change: Change
+) -> None:
+    model = Planted({1: 9.0}, heads=3, looks=True)
+    batches = texts()[0]
+    if isinstance(objective, MultiLabel):  # the labels that the model gives the texts at 0.5
+        batches = [each._replace(labels=(logits_of(model, each) >= 0).long()) for each in batches]
+    whole = outcomes(model, batches, objective, {})
+    changes = [
+        outcomes(model, batches, objective, {("attention", head): change}) - whole
+        for head in range(3)
+    ]
+    assert [bool(each.any()) for each in changes] == [False, True, False]
+    loss, accuracy = changes[1].mean(dim=0)
+    assert loss > 0
+    assert accuracy < 0
 
 
 RANDOM = np.random.default_rng(7)
@@ -207,7 +208,6 @@ def increases(mean: float, spread: float, texts: int) -> list[float]:
         (0.02, 0.5, 101, INCONCLUSIVE),
         (0.011, 0.01, 101, INCONCLUSIVE),  # surely above 0, but perhaps below what counts
         (0.4, 0.0, 29, INCONCLUSIVE),  # the same for all texts, of which there are too few
-        (0.0, 0.0, 29, INCONCLUSIVE),
     ],
 )
 def test_an_effect_has_one_of_three_states(
@@ -215,26 +215,19 @@ def test_an_effect_has_one_of_three_states(
 ) -> None:
     found = ablation_effect(increases(mean, spread, texts))
     assert found.state == state
-    assert (found.loss_increase, found.standard_error) == pytest.approx(
-        (mean, spread / texts**0.5), abs=1e-9
-    )
+    measured = (found.loss_increase, found.standard_error)
+    assert measured == pytest.approx((mean, spread / texts**0.5), abs=1e-9)
 
 
 def test_more_tests_ask_for_more() -> None:
     values = increases(0.1, 0.4, 101)  # 2.26 errors beyond what counts
-    assert (ablation_effect(values).state, ablation_effect(values, num_tests=100).state) == (
-        MATTERS,
-        INCONCLUSIVE,
-    )
+    assert ablation_effect(values).state == MATTERS
+    assert ablation_effect(values, num_tests=100).state == INCONCLUSIVE
 
 
 def test_chance_alone_rarely_makes_a_head_matter() -> None:
-    alarms = sum(
-        any(
-            ablation_effect(RANDOM.normal(0.01, 0.3, 60).tolist(), num_tests=8).state
-            != INCONCLUSIVE
-            for _ in range(8)
-        )
-        for _ in range(200)
-    )
+    alarms = 0
+    for _ in range(200):
+        draws = RANDOM.normal(0.01, 0.3, (8, 60))
+        alarms += any(ablation_effect(each, 8).state != INCONCLUSIVE for each in draws)
     assert alarms / 200 <= 0.08  # 0.05 is promised for a head that lies on the limit

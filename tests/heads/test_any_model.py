@@ -9,65 +9,37 @@ import torch
 import transformers as t
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
-from transformers.models.bert import modeling_bert
 
 from headscope.heads.capture import capture, headed_layers, intervene, observe
 
 B, T, H, D, VOCABULARY = 3, 7, 4, 32, 97
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": D,
-    "num_hidden_layers": 2,
-    "num_attention_heads": H,
-}
-BERT = {**SIZES, "intermediate_size": 37, "max_position_embeddings": 64, "pad_token_id": 0}
+WORDS = {"vocab_size": VOCABULARY}
+SIZES = WORDS | {"hidden_size": D, "num_hidden_layers": 2, "num_attention_heads": H}
+BERT = SIZES | {"intermediate_size": 37, "max_position_embeddings": 64, "pad_token_id": 0}
 ENDS = {"bos_token_id": 1, "eos_token_id": 2}
-LLAMA = {**BERT, **ENDS, "num_key_value_heads": 2}
-WINDOW = {**LLAMA, "sliding_window": 3}
-GPT2 = {"vocab_size": VOCABULARY, "n_embd": D, "n_layer": 2, "n_head": H, "n_positions": 64, **ENDS}
+LLAMA = BERT | ENDS | {"num_key_value_heads": 2}
+WINDOW = LLAMA | {"sliding_window": 3}
+SMALL_HEADS = WINDOW | {"head_dim": 8}
 BOTH = {f"{side}_{name}": value for side in ("encoder", "decoder")
         for name, value in {"layers": 2, "attention_heads": H, "ffn_dim": 37}.items()}  # fmt: skip
 MODELS: dict[str, dict[str, Any]] = {
-    "Bert": BERT,
-    "DistilBert": {
-        "vocab_size": VOCABULARY,
-        "dim": D,
-        "n_layers": 2,
-        "n_heads": H,
-        "hidden_dim": 37,
-    },
-    "Roberta": BERT,
-    "XLMRoberta": BERT,
-    "Electra": {**BERT, "embedding_size": 16},
-    "Albert": {**BERT, "embedding_size": 16},
-    "GPT2": GPT2,
-    "GPTNeoX": {**BERT, **ENDS},
-    "OPT": {**SIZES, "ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": D},
-    "Llama": LLAMA,
+    **dict.fromkeys(("Bert", "Roberta", "XLMRoberta"), BERT),
+    "DistilBert": WORDS | {"dim": D, "n_layers": 2, "n_heads": H, "hidden_dim": 37},
+    **dict.fromkeys(("Electra", "Albert"), BERT | {"embedding_size": 16}),
+    "GPT2": WORDS | ENDS | {"n_embd": D, "n_layer": 2, "n_head": H, "n_positions": 64},
+    "GPTNeoX": BERT | ENDS,
+    "OPT": SIZES | {"ffn_dim": 37, "max_position_embeddings": 64, "word_embed_proj_dim": D},
+    **dict.fromkeys(("Llama", "Qwen2", "Phi3"), LLAMA),
     "Mistral": WINDOW,
-    "Qwen2": LLAMA,
-    "Qwen3": {**LLAMA, "head_dim": 8},
-    "Phi3": LLAMA,
-    "Gemma2": {**WINDOW, "head_dim": 8, "attn_logit_softcapping": 2.0},
-    "Gemma3Text": {**WINDOW, "head_dim": 8, "query_pre_attn_scalar": 8},
-    "ModernBert": {**BERT, **ENDS, "local_attention": 4, "cls_token_id": 1, "sep_token_id": 2},
-    "EuroBert": {**LLAMA, "mask_token_id": 3},
-    "Bart": {"vocab_size": VOCABULARY, "d_model": D, "max_position_embeddings": 64, **BOTH},
-    "T5": {
-        "vocab_size": VOCABULARY,
-        "d_model": D,
-        "d_kv": 8,
-        "d_ff": 37,
-        "num_layers": 2,
-        "num_heads": H,
-    },
-    "GptOss": {
-        **WINDOW,
-        "head_dim": 8,
-        "intermediate_size": 40,
-        "num_local_experts": 2,
-        "num_experts_per_tok": 1,
-    },
+    "Qwen3": LLAMA | {"head_dim": 8},
+    "Gemma2": SMALL_HEADS | {"attn_logit_softcapping": 2.0},
+    "Gemma3Text": SMALL_HEADS | {"query_pre_attn_scalar": 8},
+    "ModernBert": BERT | ENDS | {"local_attention": 4, "cls_token_id": 1, "sep_token_id": 2},
+    "EuroBert": LLAMA | {"mask_token_id": 3},
+    "Bart": WORDS | BOTH | {"d_model": D, "max_position_embeddings": 64},
+    "T5": WORDS | {"d_model": D, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": H},
+    "GptOss": SMALL_HEADS
+    | {"intermediate_size": 40, "num_local_experts": 2, "num_experts_per_tok": 1},
 }
 # What some of the layers' names have in them.
 CALLED = {"Albert": "#", "T5": "EncDecAttention", "Bart": "encoder_attn"}
@@ -87,9 +59,8 @@ def made(kind: str, task: str = "Model", **options: Any) -> Any:
 def inputs(kind: str = "Bert") -> dict[str, Tensor]:
     ids = torch.randint(4, VOCABULARY, (B, T), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(T) < torch.tensor([[7], [5], [3]])).long()
-    return {"input_ids": ids, "attention_mask": mask} | (
-        {"decoder_input_ids": ids[:, :5]} if kind == "T5" else {}
-    )
+    decoder = {"decoder_input_ids": ids[:, :5]} if kind == "T5" else {}
+    return {"input_ids": ids, "attention_mask": mask, **decoder}
 
 
 def eager_maps(model: Any, **given: Tensor) -> list[Tensor]:
@@ -133,11 +104,9 @@ def test_maps_are_those_of_the_slow_code_and_the_output_is_the_same_to_the_last_
         assert weights.dtype == torch.float32
         # What a padded query looks at is nobody's concern: the slow code and the kernel differ
         # there.
-        queries = (
-            kept[:, None, :, None]
-            if weights.shape[2] == T
-            else torch.ones(1, 1, 1, 1, dtype=torch.bool)
-        )
+        queries = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        if weights.shape[2] == T:
+            queries = kept[:, None, :, None]
         torch.testing.assert_close(weights * queries, expected * queries, rtol=0, atol=1e-6)
         assert weights[0].std() > 1e-3
     with capture(model, rows=[2, 0]) as some:
@@ -162,50 +131,9 @@ def test_every_head_can_be_ablated_and_the_output_changes(kind: str) -> None:
         with intervene(model, {head: "zero"}):
             found.append(model(**given)[0])
     assert all((changed - output).abs().max() > 1e-5 for changed in found)
-    assert not any(
-        torch.equal(one, other) for place, one in enumerate(found) for other in found[:place]
-    )
+    assert len(torch.stack(found).flatten(1).unique(dim=0)) == len(found)
     assert torch.equal(model(**given)[0], output)
     assert model.config._attn_implementation == before
-
-
-@pytest.mark.parametrize("kind", ["Bert", "GPT2"])
-@pytest.mark.parametrize("used", ["sdpa", "eager"])
-def test_without_a_head_is_without_its_columns_of_the_output_projection(
-    kind: str, used: str
-) -> None:
-    model, given = made(kind, attn_implementation=used).double(), inputs(kind)
-    for number, name in enumerate(headed_layers(model)):
-        layer: Any = model.get_submodule(name)
-        project = (
-            layer.c_proj if kind == "GPT2" else model.encoder.layer[number].attention.output.dense
-        )
-        for head in range(H):
-            part = slice(head * D // H, (head + 1) * D // H)
-            kept = project.weight.clone()
-            (project.weight if kind == "GPT2" else project.weight.T)[part] = (
-                0  # a Conv1D has inputs first
-            )
-            expected = model(**given)[0]
-            project.weight.copy_(kept)
-            with intervene(model, {(name, head): "zero"}):
-                torch.testing.assert_close(model(**given)[0], expected, rtol=0, atol=1e-12)
-
-
-def test_everything_is_as_it_was_after_an_error() -> None:
-    model, given = made("Bert"), inputs()
-    output, hooks = model(**given)[0], len(model._forward_hooks)
-    functions = ALL_ATTENTION_FUNCTIONS["sdpa"], modeling_bert.eager_attention_forward
-    with pytest.raises(RuntimeError, match="on purpose"), capture(model):
-        raise RuntimeError("on purpose")
-    assert (ALL_ATTENTION_FUNCTIONS["sdpa"], modeling_bert.eager_attention_forward) == functions
-    assert len(model._forward_hooks) == hooks
-    with (
-        pytest.raises(ValueError, match="got 4 of 'encoder"),
-        intervene(model, {("encoder.layer.0", 4): "zero"}),
-    ):
-        pass
-    assert torch.equal(model(**given)[0], output)
 
 
 def test_what_is_captured_within_what_is_changed_is_what_the_changed_model_looks_at() -> None:
@@ -229,10 +157,8 @@ def test_a_model_within_another_is_found_with_its_name() -> None:
     outer = nn.ModuleDict(
         {"torch": nn.MultiheadAttention(D, H), "bert": made("Bert", "ForSequenceClassification")}
     )
-    assert list(headed_layers(outer)) == [
-        "torch",
-        *(f"bert.bert.encoder.layer.{n}.attention.self" for n in (0, 1)),
-    ]
+    names = [f"bert.bert.encoder.layer.{number}.attention.self" for number in (0, 1)]
+    assert list(headed_layers(outer)) == ["torch", *names]
     with capture(outer) as maps:
         outer["bert"](**inputs())
         outer["torch"](*[torch.randn(T, B, D)] * 3)
@@ -251,7 +177,6 @@ def test_a_function_that_does_more_is_found_out_by_the_difference() -> None:
     with observe(model, lambda name, call: calls.append(call)):
         model(**given)
     assert max(call.difference() for call in calls) < 1e-5
-    assert all(torch.equal(call.key_padding_mask, given["attention_mask"] == 0) for call in calls)
     assert [call.values.shape for call in calls] == [(B, H, T, D // H)] * 2
     AttentionInterface.register("sdpa", with_sinks)
     try:
@@ -299,20 +224,13 @@ def test_models_outside_the_registry_are_asked_for_their_maps(kind: str) -> None
 def test_one_that_gives_no_maps_is_named_and_never_an_empty_mapping() -> None:
     model, given = made("MPNet", **BERT), inputs()
     forward = type(model).forward
-    model.forward = lambda *args, **options: forward(
-        model, *args, **options | {"output_attentions": False}
-    )
-    with (
-        pytest.raises(
-            ValueError, match="MPNetModel: does not use transformers' AttentionInterface"
-        ),
-        capture(model),
-    ):
+    silent = {"output_attentions": False}
+    model.forward = lambda *args, **options: forward(model, *args, **options | silent)
+    message = "MPNetModel: does not use transformers' AttentionInterface"
+    with pytest.raises(ValueError, match=message), capture(model):
         model(**given)
-    with (
-        pytest.raises(ValueError, match="Linear: expected attention layers"),
-        capture(nn.Linear(2, 3)),
-    ):
+    message = "Linear: expected attention layers"
+    with pytest.raises(ValueError, match=message), capture(nn.Linear(2, 3)):
         pass
 
 

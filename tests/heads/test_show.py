@@ -28,31 +28,28 @@ def logits_of(model: Any, tokenizer: Any, text: str) -> Any:
         return model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
 
 
-def test_maps_and_probabilities_are_the_models_own_and_it_stays_as_it_was() -> None:
+def test_maps_and_probabilities_are_the_models_own() -> None:
     model, tokenizer = classifier()
-    model.train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    state = torch.get_rng_state()
     shown = headscope.show(model, tokenizer, TEXT)
-    assert model.training
-    assert model.config._attn_implementation == "eager"
-    assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    own = logits_of(model.eval(), tokenizer, TEXT)
+    own = logits_of(model, tokenizer, TEXT)
     assert shown.tokens == ["[CLS]", "the", "film", "was", "not", "bad", "[SEP]"]
     for found, weights in zip(shown.maps.values(), own.attentions, strict=True):
         np.testing.assert_allclose(found, weights[0], atol=1e-6)
     assert list(shown.probabilities) == ["blame", "praise"]
+    shares = list(shown.probabilities.values())
+    np.testing.assert_allclose(shares, own.logits[0].softmax(0), atol=1e-6)
     assert shown.without_heads is not None
     assert shown.without_layers is not None
     assert (shown.without_heads.shape, shown.without_layers.shape) == ((3, 3, 2), (3, 2))
     assert shown.explanation is not None
     assert shown.explanation.heads.shape == (3, 3, len(shown.tokens))
     assert [len(roles) for roles in shown.roles] == [3] * 3
-    np.testing.assert_allclose(
-        list(shown.probabilities.values()), own.logits[0].softmax(0), atol=1e-6
-    )
+    with headscope.capture(model) as maps, torch.no_grad():
+        model(**tokenizer(TEXT, return_tensors="pt"))
+    assert list(shown.maps) == list(maps)
+    assert shown.maps[0] is shown.maps[next(iter(maps))]
+    with pytest.raises(KeyError, match="layer: expected one of"):
+        shown.maps["layer 0"]
 
 
 def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_head() -> None:
@@ -61,20 +58,18 @@ def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_hea
     shown = headscope.show(model, tokenizer, TEXT, texts=texts, labels=labels)
     assert shown.study is not None
     assert shown.study.texts == 20
-    found, (mean, error) = shown.study.loss_increases(), (0.0, 0.0)
+    found = shown.study.loss_increases()
     assert len(found) == 9
-    weight = model.bert.encoder.layer[1].attention.output.dense.weight
 
-    def losses() -> torch.Tensor:
+    def losses() -> Tensor:
         each = [logits_of(model, tokenizer, text).logits for text in texts]
         return nn.functional.cross_entropy(torch.cat(each), torch.tensor(labels), reduction="none")
 
     whole = losses()
-    weight.data[:, :8] = 0
+    model.bert.encoder.layer[1].attention.output.dense.weight.data[:, :8] = 0
     differences = losses() - whole
-    mean, error = found["layer 1 head 0"]
-    assert mean == pytest.approx(float(differences.mean()), abs=1e-6)
-    assert error == pytest.approx(float(differences.std() / 20**0.5), abs=1e-6)
+    expected = (float(differences.mean()), float(differences.std() / 20**0.5))
+    assert found["layer 1 head 0"] == pytest.approx(expected, abs=1e-6)
 
 
 class Tags(HTMLParser):
@@ -127,12 +122,8 @@ def test_a_padded_text_gets_the_logits_that_it_gets_alone(family: str) -> None:
 def test_pairs_are_read_with_their_segments() -> None:
     model, tokenizer = classifier()
     shown = headscope.show(model, tokenizer, "good", "the film was bad")
-    own = (
-        model(**tokenizer("good", "the film was bad", return_tensors="pt"))
-        .logits[0]
-        .softmax(0)
-        .tolist()
-    )
+    encoded = tokenizer("good", "the film was bad", return_tensors="pt")
+    own = model(**encoded).logits[0].softmax(0).tolist()
     assert list(shown.probabilities.values()) == pytest.approx(own, abs=1e-6)
     probe = SequenceClassifier(model, tokenizer).probe(("good", "the film was bad"))
     assert probe.text.segments == [None, 0, None, 1, 1, 1, 1, None]
@@ -166,28 +157,35 @@ def test_where_a_text_may_have_several_classes_each_has_its_own_probability() ->
     assert list(probabilities) == pytest.approx(own, abs=1e-6)
 
 
-def test_what_cannot_be_shown_is_refused_with_what_to_do() -> None:
+BOTH = [TEXT, TEXT]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (BOTH, None, "expected both or neither"),
+        (None, [0], "expected both or neither"),
+        *((BOTH, [0, label], "labels: expected blame, praise, or a number from 0 on, got")
+          for label in ("paise", 2, -1, 0.5, None)),
+        (BOTH, [0], "expected one for each of 2 texts, got 1"),
+        ([TEXT, (TEXT, TEXT)], [0, 1], "texts: expected single texts or pairs, got both"),
+        ([TEXT, np.nan], [0, 1], r"texts\[1\]: expected a text or a pair, got nan"),
+        ([], [], "texts: expected 2 or more, got 0"),
+        (TEXT, [0], r"texts: expected a list of texts, got one text; write \[text\]"),
+        (pandas.DataFrame({"text": [TEXT]}), [0], "expected a list or one column, got a DataFrame"),
+    ],
+)  # fmt: skip
+def test_texts_and_labels_that_do_not_fit_are_refused(
+    texts: Any, labels: Any, message: str
+) -> None:
+    with pytest.raises((DataError, ValueError), match=message):
+        headscope.show(*classifier(), TEXT, texts=texts, labels=labels)
+
+
+def test_a_model_without_classes_is_refused() -> None:
     model, tokenizer = classifier()
     with pytest.raises(ValueError, match="expected two classes or more, as Bert"):
         headscope.show(model.bert, tokenizer, TEXT)
-    with pytest.raises(ValueError, match="expected both or neither"):
-        headscope.show(model, tokenizer, TEXT, texts=[TEXT])
-    for label in ("paise", 2, -1, 0.5, None):
-        with pytest.raises(DataError, match="expected blame, praise, or a number from 0 on, got"):
-            headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0, label])
-    with pytest.raises(DataError, match="expected one for each of 2 texts, got 1"):
-        headscope.show(model, tokenizer, TEXT, texts=[TEXT, TEXT], labels=[0])
-    for texts, message in (
-        ([TEXT, (TEXT, TEXT)], "texts: expected single texts or pairs, got both"),
-        ([TEXT, np.nan], r"texts\[1\]: expected a text or a pair, got nan"),
-        ([], "texts: expected 2 or more, got 0"),
-        (TEXT, r"texts: expected a list of texts, got one text; write \[text\]"),
-        (pandas.DataFrame({"text": [TEXT]}), "expected a list or one column, got a DataFrame"),
-    ):
-        with pytest.raises((DataError, ValueError), match=message):
-            headscope.show(model, tokenizer, TEXT, texts=texts, labels=[0, 1])
-    with pytest.raises(ValueError, match="texts, text_pair: expected none with a list of tokens"):
-        headscope.show(Encoder(), ["a"], torch.tensor([[1]]), texts=[TEXT], labels=[0])
 
 
 def test_columns_of_any_library_are_read_as_lists() -> None:
@@ -237,10 +235,8 @@ class Encoder(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(12, 3, 16, batch_first=True)
-        self.embedding, self.encoder = (
-            nn.Embedding(50, 12),
-            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
-        )
+        self.embedding = nn.Embedding(50, 12)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(12, num_classes)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -270,16 +266,26 @@ def test_any_module_is_shown_with_its_tokens(tmp_path: Path) -> None:
     assert "words: " in str(shown)
 
 
-def test_a_layer_has_the_name_of_capture_and_its_number() -> None:
-    model, tokenizer = classifier()
-    shown = headscope.show(model, tokenizer, TEXT)
-    with headscope.capture(model) as maps, torch.no_grad():
-        model(**tokenizer(TEXT, return_tensors="pt"))
-    assert list(shown.maps) == list(maps) == list(shown.numbers)
-    first = next(iter(maps))
-    assert shown.maps[0] is shown.maps[first] is shown.maps[f"model.{first}"]
-    with pytest.raises(KeyError, match="layer: expected one of"):
-        shown.maps["layer 0"]
+def test_the_heads_of_any_module_are_measured_on_what_it_is_called_with() -> None:
+    model, tokens = Encoder().eval(), ["a", "film"]
+    texts = [torch.randint(50, (1, length)) for length in range(3, 13)]
+    with torch.no_grad():
+        labels = [int(model(ids).argmax()) for ids in texts]
+    shown = headscope.show(model, tokens, torch.tensor([[3, 14]]), texts=texts, labels=labels)
+    assert shown.study is not None
+    assert (shown.study.texts, shown.study.right) == (10, 10)
+    weight = model.encoder.layers[1].self_attn.out_proj.weight
+
+    def losses() -> Tensor:
+        logits = torch.cat([model(ids) for ids in texts])
+        return nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+
+    with torch.no_grad():
+        whole = losses()
+        weight[:, 8:] = 0
+        expected = float((losses() - whole).mean())
+    mean, _ = shown.study.loss_increases()["layer 1 head 2"]
+    assert mean == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_module_without_logits_shows_its_maps_alone() -> None:
@@ -302,6 +308,10 @@ def test_tokens_and_names_that_do_not_fit_are_told(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         headscope.show(Encoder(), tokens, ids, labels=labels)
+    with pytest.raises(
+        DataError, match="labels: expected a number from 0 to 2 for each of 2 texts"
+    ):
+        headscope.show(Encoder(), ["a"], ids[:, :1], texts=ids.T, labels=[0, 3])
 
 
 def test_of_a_model_whose_heads_cannot_be_changed_the_maps_are_shown() -> None:

@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from headscope.attention.multi_head import HeadedAttention
-from headscope.attention.variants import ScoredAttention
 from headscope.heads.capture import capture
 from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
@@ -148,7 +146,7 @@ def test_a_text_padded_within_a_batch_gets_the_logits_it_gets_alone(
 @pytest.mark.parametrize("kind", KINDS)
 def test_maps_are_zero_where_nothing_may_be_seen_and_sum_to_one(kind: str) -> None:
     model, (ids, padding) = attending(**KINDS[kind]), texts()
-    with capture(model, kind=HeadedAttention) as maps:
+    with capture(model, poolings=False) as maps:
         model(ids, padding)
     place = torch.arange(T)
     hidden = padding[:, None].expand(-1, T, -1)
@@ -195,7 +193,7 @@ def test_the_texts_vector_is_the_tokens_weighted_as_recorded_beside_the_heads(po
     assert isinstance(pool, AttentionPooling)
     torch.nn.init.normal_(pool.query)
     tokens = torch.randn(3, T, 36, dtype=torch.float64)
-    with capture(pool, kind=ScoredAttention) as maps:
+    with capture(pool) as maps:
         vector = pool(tokens, padding)
     weights = maps["attention"]
     assert weights.shape == (3, 1, 1, T)

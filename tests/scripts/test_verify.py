@@ -12,16 +12,10 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_the_table_says_what_was_checked_and_that_it_holds(script: Command) -> None:
     shown = script("verify", "dtype=float32", "style=markdown").stdout
-    assert "121 of 121 properties hold: float32 on cpu" in shown
-    assert len(re.findall(r"\| *pass *\|", shown)) == 121
-    assert sum(line.startswith("|") for line in shown.splitlines()) == 121 + 2 * 7
-    for words in (
-        "seed 55",
-        "printed to 4 decimals",
-        "additive per head",
-        "Bahdanau",
-        "a masked key gets exactly 0",
-    ):
+    assert "98 of 98 properties hold: float32 on cpu" in shown
+    assert len(re.findall(r"\| *pass *\|", shown)) == 98
+    assert sum(line.startswith("|") for line in shown.splitlines()) == 98 + 2 * 7
+    for words in ("seed 55", "additive per head", "Bahdanau", "a masked key gets exactly 0"):
         assert words in shown
 
 
@@ -29,7 +23,7 @@ def test_trace_prints_the_steps_and_their_cost(script: Command) -> None:
     printed = script("trace", "repeats=1").stdout
     assert "B=32, T=100, D=768, H=8, E=96" in printed
     assert "(32, 8, 100, 100)" in printed
-    assert "what each step costs" in printed
+    assert "multiply-adds" in printed
 
 
 @pytest.mark.parametrize(

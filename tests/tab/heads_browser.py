@@ -41,8 +41,8 @@ class Tab:
         return expect(self.find(selector))
 
     def unfold(self) -> None:
-        """Open what is folded, and the full map of a layer that is read at one place alone."""
-        self.wait("() => document.querySelector('.fold-view')")
+        """Open what is folded."""
+        self.wait("() => document.querySelector('.fold-view, .error')")
         self.frame.evaluate(
             "document.querySelectorAll('.fold-view').forEach(it => (it.open = true))"
         )
@@ -84,30 +84,22 @@ class Tab:
     def number(self, selector: str) -> float:
         return float(self.text(selector).replace("−", "-"))
 
-    def boxes(self, *selectors: str) -> list[dict[str, float]]:
-        """Return where elements are, all of them at one moment."""
-        script = (
-            "all => all.map(name => document.querySelector(name).getBoundingClientRect().toJSON())"
-        )
-        found: list[dict[str, float]] = self.frame.evaluate(script, list(selectors))
-        return found
-
     def compare(self, run: str) -> None:
         self.find(".choose-other").select_option(f"={run}")
 
     def choose(self, layer: int, head: int) -> None:
         """Choose a head, and wait until it is drawn."""
-        self.find(f".grid .map[aria-label^='layer {layer} head {head}']").click()
+        self.find(f".table th button >> text=layer {layer} head {head}").click()
         self.says(".head h2", f"layer {layer} head {head}")
 
     def hover_cell(self, query: int, key: int, section: str = ".head") -> None:
         large = self.find(f"{section} .large")
-        cell = large.bounding_box()["width"] / self.find(f"{section} .queries .label").count()
+        cell = large.bounding_box()["height"] / self.find(f"{section} .queries .label").count()
         large.hover(position={"x": (key + 0.5) * cell, "y": (query + 0.5) * cell})
 
     def press(self, key: str) -> None:
         """Press a key as somebody does whose last click was in the tab, on nothing."""
-        self.find(".head h2").click()
+        self.find(".text h2").click()
         self.page.keyboard.press(key)
 
     def refresh(self) -> None:
@@ -125,14 +117,6 @@ class Tab:
         with self.page.expect_download() as waiting:
             self.find(".save").select_option(kind)
         return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
-
-    def open_saved_page(self) -> None:
-        """Go to the file that the tab is saved as, which has everything in it."""
-        self.page.set_content(self.saved()[1].decode("utf-8"))
-        self.frame = self.page.main_frame
-        for part in (".grid .map", ".table tbody tr"):
-            self.find(part).first.wait_for(state="attached")
-        self.unfold()
 
     def fits(self) -> bool:
         return bool(self.frame.evaluate("document.documentElement.scrollWidth <= innerWidth"))
@@ -179,13 +163,10 @@ def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
     return colours_of(tab.find(selector).nth(index))[..., :3]
 
 
-def expected_pixels(
-    weights: np.ndarray, top: float | None = None, root: bool = False
-) -> np.ndarray:
-    """Return the colours of a map: up to its own largest weight, or to `top`."""
+def expected_pixels(weights: np.ndarray) -> np.ndarray:
+    """Return the colours of a map, up to its own largest weight."""
     weights = stored(weights).astype(np.float64)
-    share = weights / (weights.max() if top is None else top)
-    place = np.floor(255 * (np.sqrt(share) if root else share) + 0.5)
+    place = np.floor(255 * weights / weights.max() + 0.5)
     found: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
     return found
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heads_browser import colors, expected_pixels
+from heads_browser import expected_pixels
 
-from chromium import colours_of, contrast, watch
+from chromium import colours_of, watch
 from headscope.record.schema import PageText, Text
 from headscope.tab.page import STATIC, bundled, page, write_page
 from pages import texts_of
@@ -70,8 +70,9 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
         tab.set_default_timeout(30_000)  # a busy machine is slow, not wrong
         watch(tab, requests, complaints)
         tab.goto(path.as_uri())
-        tab.locator(".grid .map").first.wait_for(state="attached")
+        tab.locator(".fold-view").first.wait_for()
         tab.evaluate("document.querySelectorAll('.fold-view').forEach(it => (it.open = true))")
+        tab.locator(".table tbody tr").first.wait_for()
         return tab
 
     yield opener
@@ -137,10 +138,9 @@ def test_every_module_is_put_in_once_and_none_can_end_the_script() -> None:
 
 
 def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener) -> None:
-    """One way through all of it: the grid, a head, a token, a cell."""
-    pooling = np.array([0, 17, 255, 51, 102, 5, 80], dtype=np.float32) / 510
+    """One way through all of it: a head, a token, a cell."""
     notes = {"contributions": "layer 1 head 1 contributes +3.1 nats to cats", "run": "outputs/mine"}
-    shown, maps = make_text(arrays={"pooling": pooling, **contributions()}, notes=notes)
+    shown, maps = make_text(arrays=contributions(), notes=notes)
     tab = open_page(written(shown))
     assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
     assert tab.locator(".predicted").text_content() == "cats 70.0 %"
@@ -150,8 +150,6 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[1:3] == [f"contributions{notes['contributions']}", "runoutputs/mine"]
     assert tab.locator(".head h2").text_content() == "layer 1 head 1"  # which put most
-    tab.locator(".grid .map").nth(4).click()  # layer 1 head 1
-    assert tab.locator(".head h2").text_content() == "layer 1 head 1"
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 head 1"
     assert tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title") == "cat +2.00"
     assert tab.locator(".sum").text_content() == (
@@ -162,41 +160,12 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     )
     weights = maps[1][1]
     large = tab.locator(".head .large")
-    cell = large.bounding_box()["width"] / len(WORDS)
+    cell = large.bounding_box()["width"] / len(WORDS)  # all of the map is in sight
     large.hover(position={"x": 1.5 * cell, "y": 5.5 * cell})
     assert tab.locator(".head .readout").text_content().startswith("query 5 🐈 → key 1 猫")
     assert float(tab.locator(".head .readout strong").text_content()) == pytest.approx(
         weights[5, 1], abs=5.1e-4
     )
-    pooled = tab.locator(".pooling .token").evaluate_all(
-        "all => all.map(token => token.title.split(' ').at(-1))"
-    )
-    assert pooled == ["0.000", "0.033", "0.500", "0.100", "0.200", "0.010", "0.157"]
-
-
-def test_every_head_has_a_map_in_the_colours_of_the_tab(open_page: Opener) -> None:
-    shown, maps = make_text()
-    tab = open_page(written(shown))
-    for index in range(LAYERS * HEADS):
-        shown_pixels = colours_of(tab.locator(".grid .map canvas").nth(index))[..., :3]
-        expected = expected_pixels(maps[index // HEADS][index % HEADS])
-        np.testing.assert_array_equal(shown_pixels, expected)
-    # One viridis.
-    np.testing.assert_array_equal(colours_of(tab.locator(".head .map-legend"))[0, :, :3], colors())
-
-
-def test_hostile_text_is_shown_and_does_nothing(open_page: Opener) -> None:
-    name = HOSTILE[0]
-    shown, _ = make_text(
-        HOSTILE, label=name, notes={name: name}, numbers={name: [[1.0] * HEADS] * LAYERS}
-    )
-    content = written(shown, shown, title=name, classes=[name, "\u202eb", "c"])
-    tab = open_page(content, viewport={"width": 400, "height": 720})
-    assert (tab.title(), tab.locator("h1").text_content()) == (name, name)
-    assert tab.locator(TOKENS).locator(".token").all_text_contents()[:3] == HOSTILE[:3]
-    assert tab.locator("img, svg").count() == 0
-    tab.locator(TOKENS).locator(".token").nth(5).hover()
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.slow
@@ -212,7 +181,7 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
         """)
         tab = context.new_page()
         tab.goto(path.as_uri())
-        tab.locator(".grid .map").first.wait_for()
+        tab.locator(".fold-view").first.wait_for()
         assert tab.evaluate("refused.sort()") == ["img-src", "script-src-attr", "script-src-elem"]
         assert tab.evaluate("typeof ran") == "undefined"
 
@@ -247,7 +216,7 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     assert len(options) == 30
     assert options[:2] == ["1 7: [CLS] 猫 は the cat", "2 1: [CLS] 猫 は the cat 🐈"]
     assert options[2].startswith("3: ")
-    tab.locator(".grid .map").nth(4).click()
+    tab.locator(".table th button >> text=layer 1 head 1").click()
     choice.select_option("2")
     shown, maps = made[2]
     tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
@@ -257,45 +226,3 @@ def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
     np.testing.assert_array_equal(
         colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[1][1])
     )
-
-
-PAINT_TOKEN = """node => {
-  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const paint = (color) => {
-    context.fillStyle = color;
-    context.fillRect(0, 0, 1, 1);
-    return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  };
-  paint(getComputedStyle(node.closest(".panel")).backgroundColor);
-  return [paint(getComputedStyle(node).backgroundColor), paint(getComputedStyle(node).color)];
-}"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 400), ("dark", 1280)])
-def test_a_page_of_many_tokens_stays_readable_in_either_scheme(
-    open_page: Opener, scheme: str, width: int
-) -> None:
-    count = 128
-    pooling = random_maps(1, count)[0, 0, 0]
-    shown, _ = make_text([f"token{n}" for n in range(count)], arrays={"pooling": pooling})
-    content = written(shown, shown)
-    assert len(content) < 1_500_000
-    tab = open_page(content, color_scheme=scheme, viewport={"width": width, "height": 720})
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    for selector in ("body", ".panel", ".head .label", "thead th"):
-        color = tab.locator(selector).first.evaluate(
-            "node => getComputedStyle(node).backgroundColor"
-        )
-        lightness = np.mean([int(part) for part in re.findall(r"\d+", color)[:3]])
-        assert lightness < 100 if scheme == "dark" else lightness > 200
-    for token in (pooling.argmax(), pooling.argmin()):
-        # WCAG 2.
-        assert (
-            contrast(*tab.locator(".pooling .token").nth(int(token)).evaluate(PAINT_TOKEN)) >= 4.5
-        )
-    tops = tab.locator(".head .queries .label:not(.thin)").evaluate_all(
-        "all => all.map(node => node.getBoundingClientRect().y)"
-    )
-    assert len(tops) > 15
-    assert min(np.diff(tops)) >= 12

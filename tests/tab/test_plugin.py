@@ -47,7 +47,7 @@ TEXTS = [
 Ask = Callable[..., Any]
 OF_TEXT = {"step": 10, "text": 0}
 STEP_ROUTES = {"maps": OF_TEXT, "numbers": {"step": 10}, "page": OF_TEXT}
-RUN_ROUTES = {"index": {}, **STEP_ROUTES}
+RUN_ROUTES = {"index": {}, "words": {}, **STEP_ROUTES}
 BUNDLED = st.sampled_from([np.uint8, np.int32, np.float32, np.float16]).flatmap(
     lambda kind: arrays(kind, array_shapes(min_dims=0, min_side=0, max_side=5))
 )

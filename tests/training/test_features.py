@@ -110,16 +110,14 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     report = train(config)
     assert report is not None
     assert len(written) == 3, "each split once, for the control too"
-    train(replace(config, name="again", seed=1))
-    assert len(written) == 3
-    train(replace(config, name="other", model=replace(config.model, features_layer=1)))
-    assert len(written) == 6
 
     run = load_run(report.folder)
     data = data_of(run)
     known = list(data.loader("test"))
     model: Any = run.model
-    data.add_features(model.features, "test", run.device, lambda done, of: None)
+    for count, settings in ((6, "another layer"), (6, "another layer"), (9, "other weights")):
+        data.add_features(model.features, settings, run.device, lambda done, of: None)
+        assert len(written) == count
     read = list(data.loader("test"))
     assert (known[0].features, read[0].features.shape[-1]) == (None, WIDTH)  # type: ignore[union-attr]
     logits = [split_logits(run.model, batches, run.device)[0] for batches in (known, read)]

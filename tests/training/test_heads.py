@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.attention.multi_head import HeadedAttention
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
-from headscope.heads.study import draw_samples
+from headscope.heads.study import draw_samples, special_tokens
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
 from headscope.settings.config import TrainConfig, TrainerConfig
@@ -149,12 +148,13 @@ def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     )
     texts = TextBatches(data.encoded["validation"], data.labels("validation"))
     statistics = HeadStatistics()
+    special = special_tokens(run.tokenizer)
     for batch in draw_samples(texts, 10, 256, config.seed)[0]:
-        with capture(run.model, kind=HeadedAttention) as maps, torch.no_grad():
+        with capture(run.model, poolings=False) as maps, torch.no_grad():
             run.model(*batch.inputs)
         for layer, weights in maps.items():
             rows_read = weights[:, :, :1] if layer in read_at_first(run.model) else weights
-            statistics.update(layer, rows_read, batch.key_padding_mask)
+            statistics.update(layer, rows_read, special.tokens_of(batch))
     for layer, measures in enumerate(statistics.summary().values()):
         for name, (means, errors) in measures.items():
             np.testing.assert_allclose(arrays[f"numbers/{name}/mean"][layer], means, atol=1e-5)

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -73,22 +74,6 @@ def masked_softmax(scores: Weights, mask: Mask | None = None) -> Weights:
     if is_known and not all_masked.any():
         return weights
     return weights.masked_fill(all_masked, 0.0)
-
-
-def uniform_attention(
-    query: Queries, mask: Mask | None, is_uniform: Bool[Tensor, " H"]
-) -> tuple[Queries, Mask | None]:
-    """Return query and mask with which some heads attend uniformly to the keys that they may see.
-
-    A query of zeros scores 0 with every key. Of a floating-point mask what hides a key is kept,
-    biases are not.
-    """
-    of_heads = is_uniform.to(query.device)[:, None, None]  # [H, 1, 1]
-    query = query.masked_fill(of_heads, 0.0)
-    if mask is not None and mask.dtype != torch.bool:
-        is_hidden = mask < torch.finfo(mask.dtype).min / 2
-        mask = torch.where(of_heads & ~is_hidden, 0.0, mask)
-    return query, mask
 
 
 def attend(
@@ -228,13 +213,6 @@ def as_numbers(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "..."]:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
 
 
-def hidden_keys(key_padding_mask: Tensor | None) -> Bool[Tensor, "B K"] | None:
-    """Return the padding as a boolean mask; where it is floating-point, padding is -inf."""
-    if key_padding_mask is None or key_padding_mask.dtype == torch.bool:
-        return key_padding_mask
-    return key_padding_mask == -math.inf
-
-
 def check_mask(name: str, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> None:
     """Raise a ValueError unless the mask has a type and a shape that fit."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
@@ -298,31 +276,29 @@ class Dropout(nn.Module):
         return apply_dropout(numbers, self.p) if self.training else numbers
 
 
-# Observation
+# Observation and ablation
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One forward pass of an attention layer, as its observer sees it.
+    """One forward pass of an attention layer, as its observers see it.
 
     Attributes:
         shape: B, H, Q, K of the weights.
-        key_padding_mask: [B, K], True at padding; None if there is none.
         like: a tensor of the pass, for its device and type.
         compute: from rows of the batch and a type to the weights [R, H, Q, K] of these rows in that
             type.
-        compare: from the weights of the whole batch to the difference between weights @ values and
-            the head outputs that the layer used. None if the layer used these weights themselves.
-        values: [B, H, K, E], what the weights average; None if the layer is not one of ours with
-            heads.
+        values: what the weights average; None if the layer used the weights that are shown.
+        head_outputs: what the layer made of them; None as above.
+        is_pooling: whether it has no heads: one query sums up a text.
     """
 
-    shape: tuple[int, int, int, int]
-    key_padding_mask: Bool[Tensor, "B K"] | None
+    shape: tuple[int, ...]
     like: Tensor
     compute: Callable[[Rows, torch.dtype], Tensor]
-    compare: Callable[[Tensor], Tensor] | None = None
-    values: Float[Tensor, "B H K E"] | None = None
+    values: Keys | None = None
+    head_outputs: Queries | None = None
+    is_pooling: bool = False
 
     def weights(self, rows: Rows = ALL) -> Float[Tensor, "R H Q K"]:
         """Return the weights of some texts, in float32, or float64 if the model computes in it."""
@@ -336,13 +312,57 @@ class AttentionCall:
         A fused kernel never stores the weights: a small difference shows that it used these.
         Dropout of weights makes it large.
         """
-        if self.compare is None:
+        if self.values is None or self.head_outputs is None:
             return 0.0
+        weights = self.weights()
         with torch.no_grad(), torch.autocast(self.like.device.type, enabled=False):
-            return float(self.compare(self.weights()))
+            expected = weights @ self.values.to(weights.dtype)  # [B, H, Q, E]
+            return float((expected - self.head_outputs).abs().max())
+
+
+def call_with(weights: Weights, is_pooling: bool = False) -> AttentionCall:
+    """Return the call of a layer that used these weights."""
+
+    def compute(rows: Rows, dtype: torch.dtype) -> Tensor:
+        return weights[rows].to(dtype)
+
+    return AttentionCall(tuple(weights.shape), weights, compute, is_pooling=is_pooling)
 
 
 class ObservedAttention(nn.Module):
-    """An attention layer that shows each forward pass to its observer, and computes the same."""
+    """An attention layer that shows each forward pass to its observers, and computes the same."""
 
-    observer: Callable[[AttentionCall], None] | None = None  # set by `headscope.heads.capture`
+    def __init__(self) -> None:
+        super().__init__()
+        # `headscope.heads.capture` adds to them.
+        self.observers: list[Callable[[AttentionCall], None]] = []
+
+
+class Ablation(NamedTuple):
+    """Heads whose output is 0, and heads that attend uniformly to the keys that they may see."""
+
+    zero: Bool[Tensor, " H"]
+    uniform: Bool[Tensor, " H"]
+
+    def joined(self, other: "Ablation | None") -> "Ablation":
+        """Return both ablations as one."""
+        if other is None:
+            return self
+        return Ablation(self.zero | other.zero, self.uniform | other.uniform)
+
+    def inputs(self, query: Queries, mask: Mask | None) -> tuple[Queries, Mask | None]:
+        """Return query and mask with which some heads attend uniformly.
+
+        A query of zeros scores 0 with every key. Of a floating-point mask what hides a key is kept,
+        biases are not.
+        """
+        of_heads = self.uniform.to(query.device)[:, None, None]  # [H, 1, 1]
+        query = query.masked_fill(of_heads, 0.0)
+        if mask is not None and mask.dtype != torch.bool:
+            is_hidden = mask < torch.finfo(mask.dtype).min / 2
+            mask = torch.where(of_heads & ~is_hidden, 0.0, mask)
+        return query, mask
+
+    def outputs(self, head_outputs: Queries) -> Queries:
+        """Return the head outputs, 0 where a head is ablated."""
+        return head_outputs.masked_fill(self.zero.to(head_outputs.device)[:, None, None], 0.0)

@@ -9,7 +9,6 @@ heads, attend, merge the heads, project the output. `HeadedAttention.attend_head
 part, the formula beside the fused kernel.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,12 +17,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import (
+    Ablation,
     AttentionCall,
     Keys,
     Mask,
     ObservedAttention,
-    Padding,
     Queries,
+    Rows,
     Weights,
     apply_dropout,
     attend,
@@ -31,29 +31,16 @@ from headscope.attention.functional import (
     check_mask,
     check_probability,
     check_shapes,
-    hidden_keys,
     merge_masks,
-    uniform_attention,
 )
 from headscope.attention.rotary import RotaryPositions
-
-Intervention = Callable[[Tensor], Tensor]
 
 
 class HeadedAttention(ObservedAttention):
     """What multi-head layers share: attention of every head, once all is projected.
 
-    Args:
-        embed_dim: D, width of queries and of the output.
-        num_heads: H; must divide embed_dim. A head is E = D / H wide.
-        dropout: share of the weights set to zero in training.
-        rotary: rotates the queries and the keys of all heads [B, H, T, E] by their positions.
-
-    Attributes:
-        intervention: if set, called with the head outputs [B, H, Q, E]; the layer uses what it
-            returns in their place. `headscope.heads` ablates heads with it.
-        uniform_heads: if set, True [H] for the heads that attend uniformly, to all keys that their
-            mask lets them see, whatever query and key are.
+    Arguments are those of `MultiHeadAttention`. `headscope.heads.capture` sets `ablation`, the
+    heads that are ablated.
     """
 
     def __init__(
@@ -74,8 +61,7 @@ class HeadedAttention(ObservedAttention):
         self.head_dim = embed_dim // num_heads
         self.dropout = dropout
         self.rotary = rotary
-        self.intervention: Intervention | None = None
-        self.uniform_heads: Bool[Tensor, " H"] | None = None
+        self.ablation: Ablation | None = None
 
     @property
     def output_projection(self) -> nn.Linear:
@@ -93,7 +79,6 @@ class HeadedAttention(ObservedAttention):
         key: Keys,
         value: Keys,
         mask: Mask | None,
-        key_padding_mask: Padding | None,
         need_weights: bool,
         is_causal: bool = False,
     ) -> tuple[Float[Tensor, "B Q D"], Weights | None]:
@@ -104,15 +89,14 @@ class HeadedAttention(ObservedAttention):
             key: projected keys.
             value: projected values.
             mask: True where a query must not attend to a key, or numbers added to the scores.
-            key_padding_mask: for the observer only; `mask` already contains it.
             need_weights: compute the weights; else None is returned for them.
-            is_causal: as in `attend`; only without mask, weights and observer.
+            is_causal: as in `attend`; only without mask, weights and observers.
         """
         if self.rotary is not None:
             query = self.rotary(query)
             key = self.rotary(key)
-        if self.uniform_heads is not None:
-            query, mask = uniform_attention(query, mask, self.uniform_heads)
+        if self.ablation is not None:
+            query, mask = self.ablation.inputs(query, mask)
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -121,39 +105,24 @@ class HeadedAttention(ObservedAttention):
             head_outputs = weights @ value  # [B, H, Q, K] @ [B, H, K, E] -> [B, H, Q, E]
         else:  # the same by torch's fused kernel, which never stores A
             head_outputs = attend(query, key, value, mask, dropout, is_causal)  # [B, H, Q, E]
-        if self.observer is not None:
-            padding = hidden_keys(key_padding_mask)
-            self.observer(_attention_call(query, key, value, mask, padding, head_outputs))
-        if self.intervention is not None:
-            head_outputs = self.intervention(head_outputs)
+        for observer in self.observers:
+            observer(_attention_call(query, key, value, mask, head_outputs))
+        if self.ablation is not None:
+            head_outputs = self.ablation.outputs(head_outputs)
         # Concat(head_1 ... head_H): [B, H, Q, E] -> [B, Q, H, E] -> [B, Q, D]
         return head_outputs.transpose(1, 2).flatten(2), weights
 
 
 def _attention_call(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Mask | None,
-    padding: Tensor | None,
-    head_outputs: Tensor,
+    query: Queries, key: Keys, value: Keys, mask: Mask | None, head_outputs: Queries
 ) -> AttentionCall:
-    B, H, Q, _ = query.shape
-
-    def compute(rows: Any, dtype: torch.dtype) -> Tensor:
+    def compute(rows: Rows, dtype: torch.dtype) -> Weights:
         mask_of_rows = mask
         if mask is not None and mask.shape[0] > 1:
             mask_of_rows = mask[rows]
         return attention_weights(query[rows].to(dtype), key[rows].to(dtype), mask_of_rows)
 
-    return AttentionCall(
-        shape=(B, H, Q, key.shape[2]),
-        key_padding_mask=padding,
-        like=query,
-        compute=compute,
-        compare=lambda weights: (weights @ value.to(weights.dtype) - head_outputs).abs().max(),
-        values=value,
-    )
+    return AttentionCall((*query.shape[:3], key.shape[2]), query, compute, value, head_outputs)
 
 
 class MultiHeadAttention(HeadedAttention):
@@ -295,10 +264,15 @@ class MultiHeadAttention(HeadedAttention):
             ValueError: if shapes or types of query, key, value and masks do not fit, where
                 torch.nn.MultiheadAttention raises a RuntimeError or an AssertionError.
         """
-        if query.is_nested or key.is_nested or value.is_nested:
-            options = (need_weights, attn_mask, average_attn_weights, is_causal)
-            return self._forward_nested(query, key, value, key_padding_mask, *options)
         is_self_attention = query is key and key is value
+        if query.is_nested or key.is_nested or value.is_nested:
+            if not (is_self_attention and key_padding_mask is None and self.batch_first):
+                raise ValueError(
+                    "nested tensors: expected one tensor as query, key and value, without "
+                    "key_padding_mask and with batch_first=True"
+                )
+            options = (need_weights, attn_mask, average_attn_weights, is_causal)
+            return self._forward_nested(query, *options)
         is_one_text = query.dim() == 2
         query, key, value = self._to_batch_first(query, key, value)
         if is_one_text and key_padding_mask is not None:
@@ -311,15 +285,13 @@ class MultiHeadAttention(HeadedAttention):
 
         # Only the kernel needs no Q x K numbers for a causal mask; weights and observers do.
         has_mask = attn_mask is not None or key_padding_mask is not None
-        by_kernel = is_causal and not (has_mask or need_weights or self.observer is not None)
+        by_kernel = is_causal and not (has_mask or need_weights or self.observers)
         needs_causal_mask = is_causal and not by_kernel
         shape = (B, self.num_heads, Q, K)
         mask = merge_masks(shape, key_padding_mask, attn_mask, needs_causal_mask, query.device)
 
         query, key, value = self.project(query, key, value)  # [B, T, D] -> [B, H, T, E]
-        output, weights = self.attend_heads(
-            query, key, value, mask, key_padding_mask, need_weights, by_kernel
-        )
+        output, weights = self.attend_heads(query, key, value, mask, need_weights, by_kernel)
         output = self.out_proj(output)  # Concat(head_1 ... head_H) W^O: [B, Q, D]
 
         if weights is not None and average_attn_weights:
@@ -340,39 +312,15 @@ class MultiHeadAttention(HeadedAttention):
         check_shapes("query Q B D, key K B Dk, value K B Dv", *tensors, **sizes)
         return [tensor.transpose(0, 1) for tensor in tensors]
 
-    def _forward_nested(
-        self, query: Any, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, *options: Any
-    ) -> tuple[Tensor, Tensor | None]:
+    def _forward_nested(self, text: Any, *options: Any) -> tuple[Tensor, Tensor | None]:
         """Return the same for nested tensors, as torch.nn.TransformerEncoder packs padded texts."""
-        tensors = (query, key, value)
-        are_nested = all(tensor.is_nested for tensor in tensors)
-        if not (are_nested and key_padding_mask is None and self.batch_first):
-            raise ValueError(
-                "nested tensors: query, key and value must all be nested, key_padding_mask None "
-                "and batch_first True"
-            )
-        queries, keys, values = ([len(text) for text in tensor.unbind()] for tensor in tensors)
-        if not len(queries) == len(keys) > 0 or keys != values:
-            raise ValueError(
-                f"nested tensors: query has texts of {queries} tokens, key of {keys}, value of "
-                f"{values}"
-            )
-        # Where query, key and value are one tensor, so are the padded ones.
-        padded = {id(tensor): tensor.to_padded_tensor(0.0) for tensor in tensors}
-        lengths = torch.tensor(keys, device=query.device)[:, None]
-        padding = torch.arange(max(keys), device=query.device) >= lengths  # [B, K]
-        arguments: tuple[Any, ...] = (
-            *(padded[id(tensor)] for tensor in tensors),
-            padding,
-            *options,
-        )
-        output, weights = self.forward(*arguments)
-        texts = [text[:length] for text, length in zip(output, queries, strict=True)]
-        if query.layout != torch.jagged:
-            return torch.nested.as_nested_tensor(texts), weights
-        # With the query's own offsets, or torch would not add the two.
-        nested = torch.nested.nested_tensor_from_jagged(torch.cat(texts), query.offsets())
-        return nested, weights
+        lengths = [len(tokens) for tokens in text.unbind()]
+        padded = text.to_padded_tensor(0.0)  # [B, T, D]
+        places = torch.arange(padded.shape[1], device=text.device)
+        padding = places >= torch.tensor(lengths, device=text.device)[:, None]  # [B, T]
+        output, weights = self.forward(padded, padded, padded, padding, *options)
+        texts = [tokens[:length] for tokens, length in zip(output, lengths, strict=True)]
+        return torch.nested.as_nested_tensor(texts), weights
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q W^Q + b^Q, K W^K + b^K and V W^V + b^V split into heads, each [B, H, T, E]."""

@@ -24,9 +24,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import (
-    AttentionCall,
     ObservedAttention,
     Padding,
+    call_with,
     check_shapes,
     masked_softmax,
     merge_masks,
@@ -45,11 +45,7 @@ class SharedProjectionAttention(HeadedAttention):
     the same (`headscope.proof.copy_weights`). Scores are divided by sqrt(E), the width that the
     product sums over; tutorials that divide by sqrt(D) flatten the softmax.
 
-    Args:
-        embed_dim: D, width of tokens and of the output.
-        num_heads: H; must divide embed_dim.
-        dropout: share of the weights, and of the output's numbers, set to zero in training.
-        rotary: rotates the queries and the keys of all heads [B, H, T, E] by their positions.
+    Arguments are those of `HeadedAttention`; dropout is also that of the output's numbers.
     """
 
     def __init__(
@@ -96,7 +92,6 @@ class SharedProjectionAttention(HeadedAttention):
             self.keys(self.split_heads(key)),
             self.values(self.split_heads(value)),
             mask,
-            key_padding_mask,
             need_weights,
         )
         return self.output_dropout(self.fc_out(output)), weights
@@ -130,11 +125,8 @@ class ScoredAttention(ObservedAttention):
         shape = (query.shape[0], 1, query.shape[1], key.shape[1])
         mask = merge_masks(shape, key_padding_mask)
         weights = masked_softmax(self.scores(query, key)[:, None], mask)  # [B, 1, Q, K]
-        if self.observer is not None:  # it sees the very weights that are used
-            call = AttentionCall(
-                shape, key_padding_mask, weights, lambda rows, dtype: weights[rows].to(dtype)
-            )
-            self.observer(call)
+        for observer in self.observers:
+            observer(call_with(weights, is_pooling=True))
         weights_of_head = weights[:, 0]  # [B, Q, K]
         return weights_of_head @ value, weights_of_head
 

@@ -193,7 +193,8 @@ class TokenBudgetSampler(Sampler[list[int]]):
             random = np.random.default_rng([self.seed, number])
             rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
             drawn = np.random.default_rng([number, self.seed]).permutation(count)
-            rounds = np.sort(drawn[count % self.world_size :]).reshape(-1, self.world_size)
+            whole = np.sort(drawn[count % self.world_size :])  # as many as fill their rounds
+            rounds = whole.reshape(-1, self.world_size)
             mine = [random.permutation(each)[self.rank] for each in random.permutation(rounds)]
         for cut in mine:
             yield rows[self.cuts[cut] : self.cuts[cut + 1]].tolist()

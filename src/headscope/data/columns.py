@@ -91,7 +91,8 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
         for rows in dataset.select_columns([column]).with_format("arrow").iter(ROWS_AT_ONCE):
             texts = pa.concat_arrays(rows.column(column).chunks).cast(pa.large_string())
             _, ends, letters = texts.buffers()
-            starts = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+            last = texts.offset + len(texts)
+            starts = np.frombuffer(ends, np.int64)[texts.offset : last + 1]
             content.update(memoryview(letters or b"")[starts[0] : starts[-1]])
             lengths.update(np.diff(starts).tobytes())
         found += [content.hexdigest(), lengths.hexdigest()]
@@ -115,7 +116,9 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     cells = list(values(dataset, config.label_column))
     try:
         if is_many_hot(cells):
-            cells = [cell and [number for number, has in enumerate(cell) if has] for cell in cells]
+            for row, cell in enumerate(cells):
+                if cell is not None:
+                    cells[row] = [number for number, has in enumerate(cell) if has]
 
         @cache  # rows share lists: a split may have millions
         def names_in(*labels: Any) -> Names:

@@ -200,13 +200,18 @@ def drop_rows(corpus: Corpus, config: DataConfig) -> None:
 def row_keys(split: Dataset, classes: list[str]) -> list[str]:
     """Return the digest of each row's texts and label, whatever its place."""
     columns = [*texts_among(split.column_names), "label"]
-    return [digest([*texts, classes[number]]).hex() for *texts, number in tuples(split, columns)]
+    keys = []
+    for *texts, number in tuples(split, columns):
+        keys.append(digest([*texts, classes[number]]).hex())
+    return keys
 
 
 def read_review(path: str, classes: list[str]) -> dict[str, str]:
     """Return key -> what the column `corrected` has: a class, or "" for a text to leave out."""
-    rows = read_rows(path)
-    review = {str(row.get("key")): str(row.get("corrected") or "").strip() for row in rows}
+    review = {}
+    for row in read_rows(path):
+        name = str(row.get("corrected") or "")
+        review[str(row.get("key"))] = name.strip()
     if unknown := {*review.values()} - {"", *classes}:
         raise DataError(
             f"data.drop_rows={path}, column 'corrected': expected one of {listed(classes)} or "

@@ -60,7 +60,8 @@ class Evidence(NamedTuple):
 
     def repeated(self, times: int, length: int) -> "Evidence":
         """Return the n-grams of the batch repeated `times`, of texts of `length` positions."""
-        shift = torch.arange(times, device=self.ids.device)[:, None] * (len(self.folds) * length)
+        positions = len(self.folds) * length
+        shift = positions * torch.arange(times, device=self.ids.device)[:, None]
         return Evidence(
             self.ids.repeat(times), (self.places + shift).flatten(), self.folds.repeat(times)
         )
@@ -128,7 +129,8 @@ class EvidenceTexts:
     def by_text(self, rows: np.ndarray, num_ngrams: int) -> csr_matrix:
         """Return which n-grams each of some texts has, [rows, n] of bool."""
         evidence = self.of(rows)
-        text = evidence.places.numpy() // np.diff(self.texts.starts)[rows].max()
+        longest = np.diff(self.texts.starts)[rows].max()
+        text = evidence.places.numpy() // longest
         has_ngram = np.ones(len(text), bool)
         return csr_matrix((has_ngram, (text, evidence.ids.numpy())), (len(rows), num_ngrams))
 
@@ -136,7 +138,8 @@ class EvidenceTexts:
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return start, start + 1, ... of each range, end to end."""
     ends = np.cumsum(lengths)
-    return np.repeat(starts - (ends - lengths), lengths) + np.arange(lengths.sum())
+    shifts = starts - (ends - lengths)
+    return np.repeat(shifts, lengths) + np.arange(lengths.sum())
 
 
 class _Keys(NamedTuple):
@@ -163,7 +166,8 @@ def _keys(texts: WordTexts) -> _Keys:
     context = np.full((len(words), 2), NO_NGRAM)
     context[1:, 0] = np.where(is_word[1:] & is_word[:-1], pairs, NO_NGRAM)
     has_three = is_sign[2:] & is_sign[1:-1] & is_sign[:-2]
-    context[2:, 1] = np.where(has_three, _joint_key(pairs[:-1], words[2:]), NO_NGRAM)
+    threes = _joint_key(pairs[:-1], words[2:])
+    context[2:, 1] = np.where(has_three, threes, NO_NGRAM)
     signs = [pairs[is_sign[1:] & is_sign[:-1]], context[:, 1]]
     return _Keys(of_words, word_starts, context, np.unique(np.concatenate(signs)))
 
@@ -279,13 +283,15 @@ def log_count_ratios(texts: EvidenceTexts, classes: np.ndarray, num_ngrams: int)
             has_ngram = texts.by_text(rows, num_ngrams).astype(np.float32)
             counts[fold] += (has_ngram.T @ classes_and_any[rows]).T
     total = counts.sum(axis=0).T  # [n, C + 1]
-    scale = (1 + np.log((1 + N) / (1 + total[:, -1:]))) / SCALE  # s, [n, 1]
+    num_texts = total[:, -1:]  # [n, 1]
+    scale = (1 + np.log((1 + N) / (1 + num_texts))) / SCALE  # s, [n, 1]
 
     def log_ratios(counts: np.ndarray) -> np.ndarray:
         inside = counts[:, :-1] + SMOOTHING
         outside = counts[:, -1:] - counts[:, :-1] + SMOOTHING
         log_inside = np.log(inside / inside.sum(axis=0))
-        ratios: np.ndarray = scale * (log_inside - np.log(outside / outside.sum(axis=0)))
+        log_outside = np.log(outside / outside.sum(axis=0))
+        ratios: np.ndarray = scale * (log_inside - log_outside)
         return ratios
 
     ratios = np.empty((FOLDS + 1, num_ngrams, C), np.float32)

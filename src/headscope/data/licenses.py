@@ -39,7 +39,10 @@ def load_licenses(cache: Path) -> Dataset:
         categories: dict[str, set[str]] = defaultdict(set)
         for text, category in _read_rules(folder):
             categories[text].add(category)
-        of_one = {text: min(found) for text, found in categories.items() if len(found) == 1}
+        of_one = {}
+        for text, found in categories.items():
+            if len(found) == 1:
+                (of_one[text],) = found
         counts = Counter(of_one.values())
         rows = [
             {"text": text, "label": label}

@@ -145,7 +145,8 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
     delimiter = separator.replace("\\t", "\t")
     rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
-    names = [name or f"column_{number}" for number, name in enumerate(next(rows, []), start=1)]
+    header = enumerate(next(rows, []), start=1)
+    names = [name or f"column_{number}" for number, name in header]
     if len(set(names)) < len(names):
         raise ValueError(f"two columns have the same name, of {shown(names)}; rename one")
     for cells in rows:

@@ -65,7 +65,8 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
     if labels.ndim == 1:
         has_lost = np.isin(labels, np.setdiff1d(labels[is_off], labels[~is_off]))
     else:
-        has_lost = np.any(labels[:, ~np.any(labels[~is_off], axis=0)], axis=1)
+        is_lost = ~np.any(labels[~is_off], axis=0)  # [C]
+        has_lost = np.any(labels[:, is_lost], axis=1)
     is_off &= ~np.isin(groups, groups[has_lost])
     if not is_off.any():
         raise ValueError("no class has a text to spare")

@@ -64,7 +64,9 @@ def beginning(text: str, max_length: int) -> str:
     if len(text) <= most:
         return text
     words = text[:most].rsplit(maxsplit=1)
-    return words[0] if len(words) == 2 and len(words[0]) > most // 2 else text[:most]
+    if len(words) == 2 and len(words[0]) > most // 2:
+        return words[0]
+    return text[:most]
 
 
 def is_character(word: str) -> bool:
@@ -221,7 +223,8 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
         encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True
     ):
         end = start if token == WORD_START else end
-        repeats = repeats + 1 if (start, end, sequence) == previous and end > start else 1
+        is_repeated = (start, end, sequence) == previous and end > start
+        repeats = repeats + 1 if is_repeated else 1
         if repeats == 2:
             tokens[-1] += "₁"
         previous = (start, end, sequence)

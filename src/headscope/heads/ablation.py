@@ -78,18 +78,14 @@ def ablate(model: nn.Module, heads: Mapping[tuple[int | str, int], Change]) -> I
 
 
 def _layer_name(layers: Sequence[str], layer: int | str) -> str:
-    """Return the name of a layer that is given by number, or by a name from within or outside."""
+    """Return the name of a layer that is given by number or name."""
     if isinstance(layer, int):
         if not 0 <= layer < len(layers):
             raise ValueError(f"layer: expected a number from 0 to {len(layers) - 1}, got {layer}")
         return layers[layer]
-    if layer in layers:
-        return layer
-    alike = [name for name in layers if f".{name}".endswith(f".{layer}")]
-    alike += [name for name in layers if layer.endswith(f".{name}")]
-    if len(alike) != 1:
+    if layer not in layers:
         raise ValueError(f"layer: expected a number, or one of {layers}, got {layer!r}")
-    return alike[0]
+    return layer
 
 
 # What ablation changes

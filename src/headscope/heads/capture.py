@@ -9,20 +9,27 @@ Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, C cl
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscope.attention.functional import ALL, AttentionCall, ObservedAttention, Rows
-from headscope.attention.multi_head import HeadedAttention, Intervention, MultiHeadAttention
+from headscope.attention.functional import (
+    ALL,
+    Ablation,
+    AttentionCall,
+    ObservedAttention,
+    Rows,
+)
+from headscope.attention.multi_head import HeadedAttention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
 from headscope.heads.integrations.transformers_models import (
+    Observer,
     observe_transformers,
     transformers_models,
 )
@@ -30,17 +37,7 @@ from headscope.model.pooling import first_pooling
 from headscope.model.running import eval_mode as eval_mode
 from headscope.model.running import lock_of
 
-LayerObserver = Callable[[str, AttentionCall], None]  # called with the layer's name
-Kind = type[Any] | tuple[type[Any], ...]
 Change = Literal["zero", "uniform"]
-
-
-class TransformersAttention:
-    """Stands, among the kinds of layers, for the attention of transformers' models."""
-
-
-ATTENTION = (ObservedAttention, nn.MultiheadAttention, TransformersAttention)
-HEADED = (HeadedAttention, nn.MultiheadAttention, TransformersAttention)  # those that have heads
 
 
 # Observing
@@ -48,7 +45,7 @@ HEADED = (HeadedAttention, nn.MultiheadAttention, TransformersAttention)  # thos
 
 @contextmanager
 def capture(
-    model: nn.Module, rows: Rows = ALL, kind: Kind = ATTENTION
+    model: nn.Module, rows: Rows = ALL, poolings: bool = True
 ) -> Iterator[dict[str, Tensor]]:
     """Fill a dictionary, layer name -> weights [row, head, query, key], whenever the model runs.
 
@@ -61,13 +58,12 @@ def capture(
     Models of headscope and of transformers keep their fused kernel, so their output stays equal to
     the last digit; the weights are computed beside it, in float32, from the same queries, keys and
     mask. While a torch.nn.MultiheadAttention is observed, our layer computes in its place: its
-    output is equal up to rounding, and a query whose every key is masked gets zeros (torch: NaN). A
-    pooling that attends has one head and one query.
+    output is equal up to rounding, and a query whose every key is masked gets zeros (torch: NaN).
 
     Args:
         model: any module with attention layers of headscope, torch or transformers in it.
         rows: which rows of the batch; all by default.
-        kind: which layers to observe, such as HeadedAttention for ours with heads; all by default.
+        poolings: also of poolings that attend, which have one head and one query.
 
     Raises:
         ValueError: if the model has no such layer, or one that cannot be observed; the message
@@ -76,23 +72,23 @@ def capture(
     maps: dict[str, Tensor] = {}
 
     def keep(name: str, call: AttentionCall) -> None:
-        maps[name] = call.weights(rows)
+        if poolings or not call.is_pooling:
+            maps[name] = call.weights(rows)
 
-    with observe(model, keep, kind):
+    with observe(model, keep):
         yield maps
 
 
 @contextmanager
-def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -> Iterator[None]:
+def observe(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Call `observer` with the layer's name and its call each time an attention layer runs.
 
-    Observers that are there already are called as well. Until the block is left, other threads that
-    observe, change or explain the model wait. Arguments and errors are those of `capture`.
+    Until the block is left, other threads that observe, change or explain the model wait. Errors
+    are those of `capture`.
     """
-    kinds = kind if isinstance(kind, tuple) else (kind,)
+    kinds = ObservedAttention | nn.MultiheadAttention
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
-    observes_transformers = TransformersAttention in kinds
-    if observes_transformers and not layers and not transformers_models(model):
+    if not layers and not transformers_models(model):
         raise ValueError(
             f"{type(model).__name__}: expected attention layers of headscope,"
             " torch.nn.MultiheadAttention or a model of transformers, got none of them"
@@ -100,28 +96,17 @@ def observe(model: nn.Module, observer: LayerObserver, kind: Kind = ATTENTION) -
     with ExitStack() as stack:
         stack.enter_context(lock_of(model))
         for name, layer in layers.items():
-            ours = stack.enter_context(_ours(name, layer))
-            stack.callback(setattr, ours, "observer", ours.observer)
-            ours.observer = partial(_call_both, ours.observer, partial(observer, name))
-        if observes_transformers:
-            stack.enter_context(observe_transformers(model, observer))
+            observers = stack.enter_context(_ours(name, layer)).observers
+            observers.append(partial(observer, name))
+            stack.callback(observers.pop)
+        stack.enter_context(observe_transformers(model, observer))
         yield
 
 
 def is_observed(model: nn.Module) -> bool:
     """Tell whether an attention layer of headscope or torch in the model has an observer."""
     layers = (getattr(layer.forward, "ours", layer) for layer in model.modules())
-    return any(getattr(layer, "observer", None) is not None for layer in layers)
-
-
-def _call_both(
-    earlier: Callable[[AttentionCall], None] | None,
-    later: Callable[[AttentionCall], None],
-    call: AttentionCall,
-) -> None:
-    if earlier is not None:
-        earlier(call)
-    later(call)
+    return any(getattr(layer, "observers", None) for layer in layers)
 
 
 @contextmanager
@@ -242,48 +227,6 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
 
 
 @contextmanager
-def intervene_layers(
-    model: nn.Module,
-    interventions: Mapping[str, Intervention],
-    uniform: Mapping[str, Bool[Tensor, " H"]] | None = None,
-) -> Iterator[None]:
-    """Change the head outputs [B, H, Q, E] of some layers, after earlier interventions.
-
-    `uniform` is True for the heads of a layer that attend uniformly, beside earlier ones.
-    """
-    uniform = uniform or {}
-    layers: dict[str, Any] = headed_layers(model)
-    of_transformers: list[dict[str, Any]] = [{}, {}]
-    with ExitStack() as stack:
-        stack.enter_context(lock_of(model))
-        for name in {**interventions, **uniform}:
-            changes = (interventions.get(name), uniform.get(name))
-            if isinstance(layers[name], TransformersLayer):
-                for of_kind, change in zip(of_transformers, changes, strict=True):
-                    if change is not None:
-                        of_kind[name] = change
-                continue
-            intervention, is_uniform = changes
-            ours = stack.enter_context(_ours(name, layers[name]))
-            stack.callback(setattr, ours, "intervention", ours.intervention)
-            stack.callback(setattr, ours, "uniform_heads", ours.uniform_heads)
-            if intervention is not None:
-                ours.intervention = partial(_apply_both, ours.intervention, intervention)
-            if is_uniform is not None:
-                earlier = ours.uniform_heads
-                ours.uniform_heads = is_uniform if earlier is None else is_uniform | earlier
-        if any(of_transformers):
-            stack.enter_context(observe_transformers(model, None, *of_transformers))
-        yield
-
-
-def _apply_both(
-    earlier: Intervention | None, later: Intervention, head_outputs: Float[Tensor, "B H Q E"]
-) -> Float[Tensor, "B H Q E"]:
-    return later(head_outputs if earlier is None else earlier(head_outputs))
-
-
-@contextmanager
 def intervene(model: nn.Module, changes: Mapping[tuple[str, int], Change]) -> Iterator[None]:
     """Ablate some heads, at every query, until the block is left.
 
@@ -291,7 +234,7 @@ def intervene(model: nn.Module, changes: Mapping[tuple[str, int], Change]) -> It
             model(token_ids, key_padding_mask)
 
     The other heads' outputs stay equal to the last digit; the output projection and its bias act as
-    before.
+    before. Heads that are ablated already stay so.
 
     Args:
         model: any module with attention layers that have heads.
@@ -302,26 +245,31 @@ def intervene(model: nn.Module, changes: Mapping[tuple[str, int], Change]) -> It
     Raises:
         ValueError: if there is no such layer, head or change.
     """
-    layers = headed_layers(model)
-    heads: dict[str, dict[str, Bool[Tensor, " H"]]] = {"zero": {}, "uniform": {}}
+    layers: dict[str, Any] = headed_layers(model)
+    ablations: dict[str, Ablation] = {}
     for (name, head), change in changes.items():
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(
                 f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
             )
-        if change not in heads:
+        if change not in Ablation._fields:
             raise ValueError(f"change: expected 'zero' or 'uniform', got {change!r}")
-        none = torch.zeros(layers[name].num_heads, dtype=torch.bool)
-        heads[change].setdefault(name, none)[head] = True
-    zeroing = {name: partial(_zeroed, of_layer) for name, of_layer in heads["zero"].items()}
-    with intervene_layers(model, zeroing, heads["uniform"]):
+        if name not in ablations:
+            ablations[name] = Ablation(*torch.zeros(2, layers[name].num_heads, dtype=torch.bool))
+        getattr(ablations[name], change)[head] = True
+    with ExitStack() as stack:
+        stack.enter_context(lock_of(model))
+        for name in ablations.keys() - _of_transformers(layers):
+            ours = stack.enter_context(_ours(name, layers[name]))
+            stack.callback(setattr, ours, "ablation", ours.ablation)
+            ours.ablation = ablations[name].joined(ours.ablation)
+        if ablations.keys() & _of_transformers(layers):
+            stack.enter_context(observe_transformers(model, ablations=ablations))
         yield
 
 
-def _zeroed(
-    is_zero: Bool[Tensor, " H"], head_outputs: Float[Tensor, "B H Q E"]
-) -> Float[Tensor, "B H Q E"]:
-    return head_outputs.masked_fill(is_zero.to(head_outputs.device)[:, None, None], 0.0)
+def _of_transformers(layers: Mapping[str, HeadedLayer]) -> set[str]:
+    return {name for name, layer in layers.items() if isinstance(layer, TransformersLayer)}
 
 
 # Running

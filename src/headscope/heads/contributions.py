@@ -20,7 +20,7 @@ One unit everywhere: contributions are to the log-odds of a class against anothe
 absence, of logits divided by the temperature. So they sum to the log-odds of the very probabilities
 beside them; +1 nat multiplies the odds by e = 2.7.
 
-Shape letters: B texts, N texts in all, L layers, H heads, Q queries, K keys, T tokens, E head
+Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens, E head
 width, C classes, S sums that are split.
 """
 
@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode
@@ -98,17 +98,9 @@ def decompose(
     """
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
         sums = sums_of(logits.double())  # [B, S]
-        parts = [_parts(gates, sums[:, number]) for number in range(sums.shape[1])]
-        found = Contributions(
-            words=torch.stack([part.words for part in parts], dim=-1),
-            heads=[
-                torch.stack(of_layer, -1)
-                for of_layer in zip(*(part.heads for part in parts), strict=True)
-            ],
-            biases=torch.stack([part.biases for part in parts], dim=-1),
-            totals=sums.detach().cpu(),
-            logits=logits.detach().cpu(),
-        )
+        parts = [_parts(gates, of_texts) for of_texts in sums.unbind(dim=1)]
+        words, heads, biases = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
+        found = Contributions(words, heads, biases, sums.detach().cpu(), logits.detach().cpu())
     if bool((found.missed.abs() > MOST_MISSED).any()):
         found = replace(found, unknown=_unknown_module(model, inputs, num_tokens))
     return found
@@ -132,16 +124,8 @@ def _fixed_gates(
         yield gates, logits
 
 
-class _Parts(NamedTuple):
-    """The parts of one sum."""
-
-    words: Float[Tensor, "B T"]
-    heads: list[Float[Tensor, "B H K"]]
-    biases: Float[Tensor, "B layers_and_1"]
-
-
-def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> _Parts:
-    """Return the parts of a sum of each text: each leaf times its gradient."""
+def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Return words, heads and biases of a sum of each text: each leaf times its gradient."""
     B = len(sums)
     biases = torch.zeros(B, len(gates.calls) + 1, dtype=torch.float64)
     words = torch.zeros(B, gates.num_tokens, dtype=torch.float64)
@@ -161,19 +145,14 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> _Parts:
         at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
         at_keys = call.weights.transpose(-2, -1) @ at_outputs  # [B, H, K, E]
         heads.append((at_keys * call.values).sum(dim=-1).cpu().double())
-    return _Parts(words, heads, biases)
+    return words, heads, biases
 
 
-def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> list[Tensor]:
+def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return d sum / d tensor for each tensor: 0 where it is not used."""
-    found: Sequence[Tensor | None] = [None] * len(tensors)
-    if tensors and sums.requires_grad:
-        found = torch.autograd.grad(sums.sum(), tensors, retain_graph=True, allow_unused=True)
-    zero = torch.zeros(())
-    return [
-        zero.to(tensor).expand_as(tensor) if gradient is None else gradient
-        for tensor, gradient in zip(tensors, found, strict=True)
-    ]
+    if not sums.requires_grad:
+        return [torch.zeros_like(tensor) for tensor in tensors]
+    return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
 
 
 def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) -> str:
@@ -211,24 +190,7 @@ def _exact_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-# The two classes of a text
-
-
-def class_pair(
-    probabilities: Float[Tensor, " C"], objective: Objective, shown: int | None = None
-) -> tuple[int, int | None]:
-    """Return the class that contributions are to, and the one that they are against.
-
-    By default the likeliest class; it is against the likeliest other. None against a class's
-    absence: with any number of classes.
-    """
-    if shown is None:
-        shown = int(probabilities.argmax())
-    if isinstance(objective, MultiLabel):
-        return shown, None
-    others = probabilities.clone()
-    others[shown] = -1
-    return shown, int(others.argmax())
+# The classes of a text
 
 
 def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Float[Tensor, "B 1"]:
@@ -239,44 +201,36 @@ def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Fl
     return best[:, :1] - best[:, 1:]
 
 
-class HeadContributions(NamedTuple):
-    """What passes through every head to the log-odds of each text's likeliest class."""
-
-    heads: Float[Tensor, "N L H"]
-    past: Float[Tensor, "N L"]
-    biases: Float[Tensor, "N layers_and_1"]
-
-    def facts(self, objective: Objective) -> dict[str, object]:
-        """Return the means over the texts as metrics.json has them, and what they are against."""
-        against = "its absence" if isinstance(objective, MultiLabel) else "the runner-up"
-        return {
-            "against": against,
-            "texts": len(self.heads),
-            "heads": self.heads.mean(dim=0).tolist(),
-            "past": self.past.mean(dim=0).tolist(),
-            "biases": self.biases.mean(dim=0).tolist(),
-        }
+def split_likeliest(
+    model: nn.Module, batch: Batch, objective: Objective, temperature: float = 1.0
+) -> Contributions:
+    """Split the log-odds of each text's likeliest class, see `likeliest_log_odds`."""
+    read = batch._replace(features=None)  # through a frozen encoder, to the words
+    return decompose(
+        model,
+        moved(read, device_of(model)).inputs,
+        batch.token_ids.shape[1],
+        lambda logits: likeliest_log_odds(logits / temperature, objective),
+    )
 
 
 def mean_contributions(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    objective: Objective,
-    temperature: float = 1.0,
-) -> HeadContributions:
-    """Split the log-odds of each text's likeliest class, see `likeliest_log_odds`."""
-
-    def log_odds(logits: Float[Tensor, "B C"]) -> Float[Tensor, "B 1"]:
-        return likeliest_log_odds(logits / temperature, objective)
-
+    model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
+) -> dict[str, object]:
+    """Return the means over texts of what `split_likeliest` finds, as metrics.json has them."""
     found = []
     for batch in batches:
-        read = batch._replace(features=None)  # through a frozen encoder, to the words
-        inputs = moved(read, device_of(model)).inputs
-        parts = decompose(model, inputs, batch.token_ids.shape[1], log_odds)
-        heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # of each [B, H]
-        found.append((torch.stack(heads, 1), parts.past[..., 0], parts.biases[..., 0]))
-    return HeadContributions(*(torch.cat(part) for part in zip(*found, strict=True)))
+        parts = split_likeliest(model, batch, objective, temperature)
+        heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
+        found.append((heads, parts.past[..., 0], parts.biases[..., 0]))
+    heads, past, biases = (torch.cat(part) for part in zip(*found, strict=True))
+    return {
+        "against": "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        "texts": len(heads),
+        "heads": heads.mean(dim=0).tolist(),
+        "past": past.mean(dim=0).tolist(),
+        "biases": biases.mean(dim=0).tolist(),
+    }
 
 
 def explain(
@@ -284,7 +238,6 @@ def explain(
     batch: Batch,
     tokens: Sequence[str],
     classes: Sequence[str],
-    logits: Float[Tensor, " C"],
     objective: Objective = ONE_CLASS,
     temperature: float = 1.0,
     label: str | None = None,
@@ -292,26 +245,34 @@ def explain(
 ) -> Explanation:
     """Return why a text, a batch of its own without padding, is given a class.
 
-    `logits` are not yet divided by the temperature. `label` is the class that is explained, by
-    default the likeliest; it is held against the likeliest other. The parts are those of the two
-    classes, and of the likeliest ones up to `num_classes`.
+    `label` is the class that is explained, by default the likeliest; it is held against the
+    likeliest other, or against its absence where a text may have any number of classes. The parts
+    are those of the two, and of the likeliest ones up to `num_classes`.
     """
-    probabilities = objective.probabilities(logits.double() / temperature)
-    asked = None if label is None else classes.index(label)
-    number, other = class_pair(probabilities, objective, asked)
-    pair = [number] if other is None else [number, other]
-    likeliest = probabilities.argsort(descending=True, stable=True).tolist()
-    kept = [*pair, *(each for each in likeliest if each not in pair)][: max(num_classes, len(pair))]
-    inputs = moved(batch, device_of(model)).inputs
-    parts = decompose(model, inputs, len(tokens), lambda found: found[:, kept] / temperature)
+    pair = 1 if isinstance(objective, MultiLabel) else 2
+
+    def shares(logits: Float[Tensor, "1 C"]) -> Float[Tensor, " C"]:
+        return objective.probabilities(logits[0].detach().double() / temperature)
+
+    def kept(logits: Float[Tensor, "1 C"]) -> list[int]:
+        order: list[int] = shares(logits).argsort(descending=True, stable=True).tolist()
+        if label is not None:
+            order.sort(key=lambda number: classes[number] != label)
+        return order[: max(num_classes, pair)]
+
+    def sums(logits: Float[Tensor, "1 C"]) -> Float[Tensor, "1 S"]:
+        return logits[:, kept(logits)] / temperature
+
+    parts = decompose(model, moved(batch, device_of(model)).inputs, len(tokens), sums)
+    names = [classes[number] for number in kept(parts.logits)]
     return Explanation(
-        label=classes[number],
-        against=None if other is None else classes[other],
-        probabilities=dict(zip(classes, probabilities.tolist(), strict=True)),
+        label=names[0],
+        against=names[1] if pair == 2 else None,
+        probabilities=dict(zip(classes, shares(parts.logits).tolist(), strict=True)),
         tokens=tokens,
-        classes=[classes[each] for each in kept],
+        classes=names,
         words_of=parts.words[0].numpy(),
-        heads_of=_by_layer(parts.heads, len(tokens), len(kept)),
+        heads_of=_by_layer(parts.heads, len(tokens), len(names)),
         past_of=parts.past[0].numpy(),
         biases_of=parts.biases[0].numpy(),
         log_odds_of=parts.totals[0].numpy(),

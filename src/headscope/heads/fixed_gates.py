@@ -31,7 +31,6 @@ from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_
 
 GATE = "gate"  # the output of an activation, also times or plus a constant
 WEIGHTS = "weights"  # of attention
-SMALLEST = 1e-12  # |x| below which f(x) / x is f'(0)
 Rule = Callable[..., Any]
 
 
@@ -297,12 +296,8 @@ def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **optio
     if not depends(input):
         return output
     with torch.no_grad():
-        zero = torch.zeros(1, dtype=input.dtype, device=input.device)
-        start = func(zero.clone(), *args, **options)
-        step = func(zero + 1e-4, *args, **options)
-        slope = (step - start) / 1e-4  # f'(0)
-        is_small = input.abs() < SMALLEST
-        gate = torch.where(is_small, slope, (output - start) / input.masked_fill(is_small, 1.0))
+        start = func(input.new_zeros(1), *args, **options)  # f(0)
+        gate = (output - start) / input.masked_fill(input == 0, 1.0)  # 0 at x = 0
     result = input * gate
     if bool(start != 0):
         result = result + mode.constant(start, result)

@@ -10,7 +10,8 @@ counts, maps [B, H, 1, T]: nothing depends on the others.
 Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,24 +19,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headscope.data.batching import Batch
+
 # Queries are the first Q tokens: all of them, or [CLS] alone; a pooling's one query is no token
 Maps = Float[Tensor, "B H Q T"]
-Padding = Bool[Tensor, "B T"] | None
 PerText = Float[Tensor, "B H"]
 
 
 class Tokens(NamedTuple):
-    """What the tokens of some texts are, for the measures that ask."""
+    """What the tokens of some texts are, where it is known."""
 
-    separators: Bool[Tensor, "B T"]  # True at tokens such as [SEP]
-    # Of pairs the text that each token is of, 0 or 1, and -1 at special tokens; None for single
-    # texts
+    padding: Bool[Tensor, "B T"] | None = None  # True at padding; None without any
+    separators: Bool[Tensor, "B T"] | None = None  # True at tokens such as [SEP]
+    # Of pairs the text that each token is of, 0 or 1, and -1 at special tokens
     texts: Int[Tensor, "B T"] | None = None
 
-    def rows(self, rows: slice | list[int]) -> "Tokens":
+    def rows(self, rows: slice) -> "Tokens":
         """Return the tokens of some of the texts."""
-        texts = None if self.texts is None else self.texts[rows]
-        return Tokens(self.separators[rows], texts)
+        return Tokens(*(None if each is None else each[rows] for each in self))
 
 
 class SpecialTokens(NamedTuple):
@@ -44,22 +45,25 @@ class SpecialTokens(NamedTuple):
     separators: tuple[int, ...]
     fixed: tuple[int, ...]
 
-    def tokens_of(self, token_ids: Int[Tensor, "B T"], pairs: bool) -> Tokens:
+    def tokens_of(self, batch: Batch) -> Tokens:
         """Return the tokens of a batch; of pairs also the text that each is of.
 
         The first separator ends the first text, in `[CLS] A [SEP] B [SEP]`, `<s> A </s></s> B </s>`
         and the like. The ids say so where the token types do not: those of RoBERTa are 0 in both
         texts.
         """
+        token_ids = batch.token_ids
+        if not self.fixed:
+            return Tokens(batch.key_padding_mask)
         separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
-        if not pairs:
-            return Tokens(separators)
+        if batch.segment_ids is None:
+            return Tokens(batch.key_padding_mask, separators)
         texts = (separators.cumsum(dim=-1) > 0).long()
         is_special = torch.isin(token_ids, token_ids.new_tensor(self.fixed))
-        return Tokens(separators, texts.masked_fill(is_special, -1))
+        return Tokens(batch.key_padding_mask, separators, texts.masked_fill(is_special, -1))
 
 
-def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
+def entropy_share(maps: Maps, tokens: Tokens) -> PerText:
     """Return mean_i -sum_j a_ij ln a_ij / ln n, for texts of any length: 0 if sharp, 1 if uniform.
 
     Clark et al. 2019, What Does BERT Look At?, section 3.3, have the entropy itself.
@@ -67,53 +71,44 @@ def entropy_share(maps: Maps, padding: Padding = None) -> PerText:
     # 0 ln 0 is 0: the smallest number's logarithm stands in. torch.special.entr takes twice as
     # long.
     logarithms = maps.clamp_min(torch.finfo(maps.dtype).tiny).log_()
-    entropy = mean_over_queries(logarithms.mul_(maps).sum(dim=-1).neg_(), padding)
+    entropy = mean_over_queries(logarithms.mul_(maps).sum(dim=-1).neg_(), tokens.padding)
     n = maps.new_full((len(maps),), maps.shape[-1])
-    if padding is not None:
-        n = (~padding).sum(dim=-1).to(maps.dtype)
+    if tokens.padding is not None:
+        n = (~tokens.padding).sum(dim=-1).to(maps.dtype)
     return entropy / n.clamp(min=2).log()[:, None]  # of one token the entropy is 0
 
 
-def mean_distance(maps: Maps, padding: Padding = None) -> PerText:
+def mean_distance(maps: Maps, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij |i - j| in tokens: how far a head attends."""
     position = torch.arange(maps.shape[-1], device=maps.device, dtype=maps.dtype)
     distance = (position[: maps.shape[-2], None] - position).abs()  # [Q, T]
-    return mean_over_queries(torch.linalg.vecdot(maps, distance), padding)
+    return mean_over_queries(torch.linalg.vecdot(maps, distance), tokens.padding)
 
 
-def self_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return mean_i a_ii: how much each token attends to itself (Kovaleva et al. 2019, 4.1)."""
-    return mean_over_queries(maps.diagonal(dim1=-2, dim2=-1), padding)
+def neighbor_mass(offset: int, maps: Maps, tokens: Tokens) -> PerText:
+    """Return the mean of a_i,i+offset, where there is such a token.
+
+    Of 0 each token itself (Kovaleva et al. 2019, 4.1), of -1 the token before (Clark et al. 2019,
+    3.1), of 1 the token after.
+    """
+    values = maps.diagonal(offset=offset, dim1=-2, dim2=-1)  # [B, H, T - |offset|], or fewer
+    padding = tokens.padding
+    return mean_over_queries(values, None if padding is None else padding[:, abs(offset) :])
 
 
-def previous_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return the mean over i >= 1 of a_i,i-1: the token before (Clark et al. 2019, 3.1)."""
-    return _mass_at(maps, padding, -1)
-
-
-def next_mass(maps: Maps, padding: Padding = None) -> PerText:
-    """Return the mean over i < n - 1 of a_i,i+1: the token after."""
-    return _mass_at(maps, padding, 1)
-
-
-def _mass_at(maps: Maps, padding: Padding, offset: int) -> PerText:
-    """Return the mean weight on the token before (-1) or after (1), where there is one."""
-    values = maps.diagonal(offset=offset, dim1=-2, dim2=-1)  # [B, H, T - 1], or fewer
-    return mean_over_queries(values, None if padding is None else padding[:, 1:])
-
-
-def first_mass(maps: Maps, padding: Padding = None) -> PerText:
+def first_mass(maps: Maps, tokens: Tokens) -> PerText:
     """Return mean_i a_i0: the first token, [CLS] (vertical in Kovaleva et al. 2019, 4.1)."""
-    return mean_over_queries(maps[..., 0], padding)
+    return mean_over_queries(maps[..., 0], tokens.padding)
 
 
-def separator_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+def separator_mass(maps: Maps, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij [j separates], a no-op by Clark et al. 2019, section 3.2."""
+    assert tokens.separators is not None
     separators = tokens.separators.to(maps.dtype)[:, None, None]  # [B, 1, 1, T]
-    return mean_over_queries(torch.linalg.vecdot(maps, separators), padding)
+    return mean_over_queries(torch.linalg.vecdot(maps, separators), tokens.padding)
 
 
-def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
+def crossing_mass(maps: Maps, tokens: Tokens) -> PerText:
     """Return mean_i sum_j a_ij [i and j are of different texts of the pair].
 
     The mean is over the tokens i of the two texts; special tokens such as [CLS] and [SEP] are of
@@ -121,10 +116,12 @@ def crossing_mass(maps: Maps, padding: Padding, tokens: Tokens) -> PerText:
     / ((n_A + n_B) n) with n the tokens of both texts and the special ones, about a half. A pair in
     which a text has no token has 0. Our own.
     """
-    assert tokens.texts is not None, "crossing is a measure of pairs"
+    assert tokens.texts is not None
     queries = tokens.texts[:, : maps.shape[-2], None]  # [B, Q, 1]
     is_across = queries + tokens.texts[:, None] == 1  # [B, Q, T]: 0 and 1, never -1
-    outside = tokens.texts < 0 if padding is None else (tokens.texts < 0) | padding
+    outside = tokens.texts < 0
+    if tokens.padding is not None:
+        outside = outside | tokens.padding
     across = torch.linalg.vecdot(maps, is_across.to(maps.dtype)[:, None])
     return mean_over_queries(across, outside)
 
@@ -139,45 +136,43 @@ def mean_over_queries(
     return (values * tokens).sum(dim=-1) / tokens.sum(dim=-1).clamp(min=1)
 
 
-Measure = Callable[[Maps, Padding], PerText]
-TokenMeasure = Callable[[Maps, Padding, Tokens], PerText]
 # layer -> measure -> (mean of each head, standard error of each head)
 Summary = dict[str, dict[str, tuple[list[float], list[float]]]]
 
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, Callable[[Maps, Tokens], PerText]] = {
     "entropy_share": entropy_share,
     "mean_distance": mean_distance,
-    "self": self_mass,
-    "previous": previous_mass,
-    "next": next_mass,
+    "self": partial(neighbor_mass, 0),
+    "previous": partial(neighbor_mass, -1),
+    "next": partial(neighbor_mass, 1),
     "first": first_mass,
+    "separator": separator_mass,
+    "crossing": crossing_mass,
 }
-TOKEN_MEASURES: dict[str, TokenMeasure] = {"separator": separator_mass}
-PAIR_MEASURES: dict[str, TokenMeasure] = {"crossing": crossing_mass}
-POOLING_MEASURES: dict[str, Measure] = {"entropy_share": entropy_share, "first": first_mass}
+NEEDED = {"separator": "separators", "crossing": "texts"}  # of the tokens, by some measures
+POOLING_MEASURES = ("entropy_share", "first")
 
 
 class HeadStatistics:
-    """Collect the measures of many texts: a mean and standard error for each layer and head.
+    """Collect measures of many texts: a mean and standard error for each layer and head.
 
-    Those of tokens, and those of pairs, are taken where an update brings tokens.
+    Left out are those that ask for more than is known of the tokens.
     """
 
-    def __init__(self, measures: Mapping[str, Measure] = MEASURES) -> None:
-        self.measures = measures
+    def __init__(self, names: Iterable[str] = MEASURES) -> None:
+        self.names = names
         self._values: dict[str, dict[str, list[PerText]]] = {}
 
-    def update(
-        self, layer: str, maps: Maps, padding: Padding = None, tokens: Tokens | None = None
-    ) -> None:
+    def update(self, layer: str, maps: Maps, tokens: Tokens) -> None:
         """Add the maps of one layer for some texts."""
-        values = {name: measure(maps, padding) for name, measure in self.measures.items()}
-        if tokens is not None:
-            chosen = TOKEN_MEASURES | ({} if tokens.texts is None else PAIR_MEASURES)
-            values |= {name: measure(maps, padding, tokens) for name, measure in chosen.items()}
+        names = [
+            name
+            for name in self.names
+            if name not in NEEDED or getattr(tokens, NEEDED[name]) is not None
+        ]
         # One transfer, however many measures there are.
-        values = dict(zip(values, torch.stack(list(values.values())).cpu(), strict=True))
-        for name, value in values.items():
+        values = torch.stack([MEASURES[name](maps, tokens) for name in names]).cpu()
+        for name, value in zip(names, values, strict=True):
             self._values.setdefault(layer, {}).setdefault(name, []).append(value)
 
     def summary(self) -> Summary:

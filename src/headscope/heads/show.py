@@ -4,7 +4,7 @@ Shape letters: L layers, H heads, T tokens, C classes.
 """
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 from headscope.data.rows import as_list
+from headscope.ground.errors import DataError, listed
 from headscope.ground.terminal import Bar, terminal
 from headscope.heads.capture import (
-    HEADED,
     capture,
     device_of,
     eval_mode,
@@ -33,7 +33,7 @@ from headscope.heads.integrations.sequence_classifier import (
     ordered_names,
     study_texts,
 )
-from headscope.heads.measures import Summary, role_arrays
+from headscope.heads.measures import SpecialTokens, Summary, role_arrays
 from headscope.heads.step import (
     Probe,
     ProbeOutput,
@@ -43,7 +43,7 @@ from headscope.heads.step import (
     text_numbers,
     text_summary,
 )
-from headscope.heads.study import Study
+from headscope.heads.study import Study, study
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
 from headscope.tab.page import page, write_page
@@ -60,11 +60,9 @@ class ByLayer(dict[str, Any]):
     """Values by the layer's name as `headscope.capture` has it; its number serves as well."""
 
     def __missing__(self, name: Any) -> Any:
-        """Return the value of a layer's number, or of its name inside headscope's wrapper."""
+        """Return the value of a layer's number."""
         if isinstance(name, int):
             return list(self.values())[name]
-        if name.startswith("model."):
-            return self[name.removeprefix("model.")]
         raise KeyError(f"layer: expected one of {list(self)}, got {name!r}")
 
 
@@ -170,10 +168,12 @@ def show(
         text_pair: the second text, for a model of pairs.
         texts: labelled texts, or pairs (text, text_pair), over which every head is ablated in turn:
             a list, or a column of pandas, numpy or datasets. That takes a forward pass over all of
-            them for each head; 300 are enough for a first answer.
+            them for each head; 300 are enough for a first answer. With tokens: a list of what the
+            module is called with, a text each, or a tensor of them.
         labels: the class of each of them, a name or a number; where a text may have several, a list
             of them, or C numbers 0 and 1, as transformers trains on. A column or tensor serves,
-            too. With tokens: the names of the C classes, in the order of the logits.
+            too. With tokens: the number of the class of each; without texts the names of the C
+            classes, in the order of the logits.
         max_tokens: a longer text is cut, for the model too, and the page says so. The page grows
             with the square of this: 12 x 12 heads take 6 MB at 128 tokens, 25 at 256.
 
@@ -182,68 +182,64 @@ def show(
             texts come without labels, or tokens do not fit the maps.
         DataError: for a label that the model does not know.
     """
-    if isinstance(tokenizer, list | tuple):
-        if texts is not None or text_pair is not None:
-            raise ValueError(
-                "texts, text_pair: expected none with a list of tokens, got some; give a tokenizer "
-                "to have texts read, and the heads measured on them: docs/any-model.md"
-            )
-        return _show_module(model, list(tokenizer), text, labels)
+    has_tokens = isinstance(tokenizer, list | tuple)
+    if (texts is None) != (labels is None) and not (has_tokens and texts is None):
+        raise ValueError("texts, labels: expected both or neither, got one")
+    if has_tokens:
+        if text_pair is not None:
+            raise ValueError("text_pair: expected none with a list of tokens, got one")
+        return _show_module(model, list(tokenizer), text, texts, labels)
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
-    if texts is not None and not headed_layers(classifier):
-        raise ValueError(
-            f"texts: the heads of {type(model).__name__} cannot be ablated, since it does not use "
-            "transformers' AttentionInterface; leave texts and labels out to see its maps"
-        )
-    study = None
-    if texts is not None and labels is not None:
+    found = None
+    if texts is not None:
+        if not headed_layers(classifier):
+            raise ValueError(
+                f"texts: the heads of {type(model).__name__} cannot be ablated, since it does not "
+                "use transformers' AttentionInterface; leave texts and labels out to see its maps"
+            )
         rows = as_list(texts, "texts")
         with Bar(terminal(), f"measuring every head on {len(rows)} texts") as bar:
-            study = study_texts(classifier, rows, as_list(labels, "labels"), bar.update)
-    elif texts is not None or labels is not None:
-        raise ValueError("texts, labels: expected both or neither, got one")
+            found = study_texts(classifier, rows, as_list(labels, "labels"), bar.update)
     shown = text if text_pair is None else (text, text_pair)
     notes = {"model": f"{type(model).__name__} {getattr(model, 'name_or_path', '')}".strip()}
     output = classifier.output(classifier.probe(shown))
     if classifier.is_cut(shown):
         count = len(output.text.tokens)
         notes["shown"] = f"the first {count} tokens, which are all that the model was given"
-    return head_view(output, study, notes)
+    return head_view(output, found, notes)
 
 
 class _Called(nn.Module):
-    """Calls a module with given inputs, as often as there are rows in a batch."""
+    """Calls a module with what belongs to a text, whose number is its only token id."""
 
-    def __init__(self, model: nn.Module, inputs: Any) -> None:
+    def __init__(self, model: nn.Module, inputs: Sequence[Any]) -> None:
         super().__init__()
         self.model = model
-        self.inputs = inputs if isinstance(inputs, tuple | dict) else (inputs,)
+        self.inputs = [each if isinstance(each, tuple | dict) else (each,) for each in inputs]
 
-    def forward(self, token_ids: Tensor, *_: Any) -> Float[Tensor, "B C"]:
-        """Return the logits [B, C]; [B, 0] where the module gives none."""
-        B = len(token_ids)
+    def forward(self, token_ids: Tensor, *_: Any) -> Float[Tensor, "1 C"]:
+        """Return the logits; [1, 0] where the module gives none."""
 
-        def repeated(tensor: Tensor) -> Tensor:
+        def placed(tensor: Tensor) -> Tensor:
             tensor = tensor.to(token_ids.device)
-            is_text = tensor.ndim > 0 and len(tensor) == 1
-            if is_text:
-                tensor = tensor.repeat(B, *[1] * (tensor.ndim - 1))
             return token_vectors(tensor) if tensor.is_floating_point() else tensor
 
-        inputs = tree_map_only(Tensor, repeated, self.inputs)
+        inputs = tree_map_only(Tensor, placed, self.inputs[int(token_ids[0, 0])])
         output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
         logits = getattr(output, "logits", output)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != B:
-            return token_ids.new_zeros(B, 0).float()
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
+            return token_ids.new_zeros(1, 0).float()
         return logits
 
 
-def _show_module(model: nn.Module, tokens: list[str], inputs: Any, names: Any) -> HeadView:
+def _show_module(
+    model: nn.Module, tokens: list[str], inputs: Any, texts: Any, labels: Any
+) -> HeadView:
     """Show what every head of any module does with what it is called with."""
-    called = _Called(model, inputs)
-    nothing = torch.zeros(1, len(tokens), dtype=torch.long, device=device_of(model))
-    batch = Batch(nothing, None, None, torch.tensor([-1]), torch.tensor([0]))
-    with eval_mode(called), torch.no_grad(), capture(called, kind=HEADED) as maps:
+    rows = [] if texts is None else [*(texts.split(1) if isinstance(texts, Tensor) else texts)]
+    called = _Called(model, [inputs, *rows])
+    batch = moved(_batch(0, len(tokens)), device_of(model))
+    with eval_mode(called), torch.no_grad(), capture(called, poolings=False) as maps:
         num_classes = logits_of(called, batch).shape[-1]
     for name, weights in maps.items():
         if weights.shape[0] != 1 or tuple(weights.shape[2:]) != (len(tokens), len(tokens)):
@@ -253,14 +249,37 @@ def _show_module(model: nn.Module, tokens: list[str], inputs: Any, names: Any) -
                 f"{tuple(weights.shape)} of {name}; give a batch of one, with a token a place"
             )
     classes = [f"class {number}" for number in range(num_classes)]
-    if names is not None:
-        classes = ordered_names(names, "labels")
+    found = None
+    if texts is not None:
+        found = _study_module(called, len(rows), as_list(labels, "labels"), num_classes)
+    elif labels is not None:
+        classes = ordered_names(labels, "labels")
     if len(classes) != num_classes:
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
     known = classes if num_classes >= 2 else []
     output = run_probe(called, probe, known, with_ablations=True)
-    return head_view(named_as_captured(output), None, {"model": type(model).__name__})
+    return head_view(named_as_captured(output), found, {"model": type(model).__name__})
+
+
+def _study_module(called: _Called, N: int, labels: list[Any], num_classes: int) -> Study:
+    """Ablate every head over labelled texts, one text after another."""
+    if N < 2 or len(labels) != N or any(label not in range(num_classes) for label in labels):
+        raise DataError(
+            f"labels: expected a number from 0 to {num_classes - 1} for each of 2 texts or more, "
+            f"got {listed(labels)}"
+        )
+    batches = [_batch(number + 1, 1, label) for number, label in enumerate(labels)]
+    halves = np.array_split(np.random.default_rng(0).permutation(N), 2)
+    chooses, others = [[batches[row] for row in rows] for rows in halves]
+    with Bar(terminal(), f"measuring every head on {N} texts") as bar:
+        return study(called, chooses, others, SpecialTokens((), ()), advance=bar.update)
+
+
+def _batch(number: int, num_tokens: int, label: int = -1) -> Batch:
+    """Return the batch with which `_Called` calls the module for one text."""
+    numbers = torch.full((1, num_tokens), number)
+    return Batch(numbers, None, None, torch.tensor([label]), torch.tensor([number]))
 
 
 def head_view(

@@ -15,17 +15,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 
 from headscope.attention.functional import AttentionCall
-from headscope.attention.variants import ScoredAttention
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.ground.files import MIB
-from headscope.heads import contributions, measures
 from headscope.heads.capture import (
-    HEADED,
     Change,
     device_of,
     eval_mode,
@@ -34,7 +31,8 @@ from headscope.heads.capture import (
     logits_of,
     observe,
 )
-from headscope.heads.measures import Summary, role_arrays
+from headscope.heads.contributions import explain
+from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Answer, Objective
 from headscope.record.explanation import CLASSES_KEPT, Explanation
@@ -119,46 +117,42 @@ def run_probe(
     Ablations take a forward pass for each head. Of a model without classes there are maps alone.
     """
     batch = moved(probe.batch, device_of(model))
-    logits, layers, arrays = _observed(model, batch)
-    if not classes:
+    calls: dict[str, AttentionCall] = {}
+    explanation = None
+    with observe(model, calls.__setitem__):
+        if classes:
+            own = (probe.text.tokens, classes, objective, temperature)
+            explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
+        else:
+            with torch.no_grad(), eval_mode(model):
+                model(*batch.inputs)
+    layers = [name for name, call in calls.items() if not call.is_pooling]
+    arrays = _map_arrays(calls, layers)
+    if explanation is None:
         return ProbeOutput(probe.text, layers, {}, [], arrays, None)
-    probabilities = objective.probabilities(logits / temperature)  # [1, C]
+    probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
         arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
-    own = (probe.text.tokens, classes, logits[0], objective, temperature)
-    explanation = contributions.explain(model, batch, *own, num_classes=CLASSES_KEPT)
     if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
         arrays |= explanation.arrays()
     if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
-    by_class = dict(zip(classes, probabilities[0].tolist(), strict=True))
-    return ProbeOutput(probe.text, layers, by_class, answer, arrays, explanation)
+    return ProbeOutput(probe.text, layers, explanation.probabilities, answer, arrays, explanation)
 
 
-def _observed(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "1 C"], list[str], Arrays]:
-    """Return the logits, the names of the layers, and the arrays of their maps."""
+def _map_arrays(calls: Mapping[str, AttentionCall], layers: Sequence[str]) -> Arrays:
+    """Return the maps of layers with heads and of a pooling, and how well they are known."""
     arrays: Arrays = {}
-    names: list[str] = []
-    differences = [0.0]
-
-    def keep(name: str, call: AttentionCall) -> None:
-        if name not in names:
-            names.append(name)
-        layer = f"layer_{names.index(name)}"
-        arrays[f"{layer}/weights"] = call.weights()[0].cpu().numpy().astype(np.float32)
-        differences.append(call.difference())
-
-    def keep_pooling(name: str, call: AttentionCall) -> None:
-        arrays["pooling"] = call.weights()[0, 0, 0].cpu().numpy().astype(np.float32)
-
-    maps = observe(model, keep, HEADED)
-    poolings = observe(model, keep_pooling, ScoredAttention)
-    with torch.no_grad(), eval_mode(model), maps, poolings:
-        logits = model(*batch.inputs).float().cpu()
-    arrays["check"] = np.array(max(differences), dtype=np.float32)
-    return logits, names, arrays
+    for name, call in calls.items():
+        weights = call.weights()[0].cpu().numpy().astype(np.float32)  # [H, T, T], or [1, 1, T]
+        if call.is_pooling:
+            arrays["pooling"] = weights[0, 0]
+        else:
+            arrays[f"layer_{layers.index(name)}/weights"] = weights
+    difference = max((call.difference() for call in calls.values()), default=0.0)
+    return arrays | {"check": np.array(difference, dtype=np.float32)}
 
 
 def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:
@@ -215,21 +209,21 @@ def study_arrays(study: Study) -> Arrays:
 
 def text_summary(output: ProbeOutput) -> Summary:
     """Return the measures of every head over this one text; see `headscope.heads.measures`."""
-    statistics = measures.HeadStatistics()
-    tokens = None if output.text.segments is None else _tokens_of_pair(output.text)
+    statistics = HeadStatistics()
     for name, weights in zip(output.layers, output.maps, strict=True):
         is_read_at_first = output.text.readout == 0 and name == output.layers[-1]
         rows = weights[:, :1] if is_read_at_first else weights
-        statistics.update(name, torch.from_numpy(rows)[None], None, tokens)  # [1, H, Q, T]
+        statistics.update(name, torch.from_numpy(rows)[None], _tokens(output.text))  # [1, H, Q, T]
     return statistics.summary()
 
 
-def _tokens_of_pair(text: Text) -> measures.Tokens:
-    special = (text.special or [])[1:]
+def _tokens(text: Text) -> Tokens:
+    if text.segments is None:
+        return Tokens()
     separators = torch.zeros(1, len(text.tokens), dtype=torch.bool)  # [B, T]
-    separators[:, special] = True
-    texts = [-1 if segment is None else segment for segment in text.segments or []]
-    return measures.Tokens(separators, torch.tensor([texts]))
+    separators[:, (text.special or [])[1:]] = True
+    texts = [-1 if segment is None else segment for segment in text.segments]
+    return Tokens(separators=separators, texts=torch.tensor([texts]))
 
 
 def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:

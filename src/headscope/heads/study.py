@@ -3,8 +3,10 @@
 Shape letters: A heads of all layers, N texts in all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +15,8 @@ from scipy.stats import binom
 from tokenizers import Tokenizer
 from torch import nn
 
-from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler
+from headscope.attention.functional import AttentionCall
+from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.ground.errors import listed, warn
 from headscope.heads.ablation import (
     AblationEffect,
@@ -24,15 +27,16 @@ from headscope.heads.ablation import (
 )
 from headscope.heads.answer import answer
 from headscope.heads.capture import (
-    HEADED,
     Change,
-    capture,
+    device_of,
     eval_mode,
     headed_layers,
     logits_of,
+    observe,
     read_at_first,
 )
 from headscope.heads.measures import (
+    POOLING_MEASURES,
     HeadStatistics,
     SpecialTokens,
     Summary,
@@ -42,6 +46,7 @@ from headscope.heads.measures import (
 from headscope.heads.sets import HeadSets, head_sets, num_runs
 from headscope.model.objective import ONE_CLASS, Objective
 
+MAX_WEIGHTS = 2**22  # held at once: 16 MiB
 SURPRISING = 0.001  # probability of so few texts by chance
 Advance = Callable[[int, int], object]  # called with the runs over texts that are done, and all
 
@@ -103,7 +108,7 @@ def study(
     measured on both. No text comes twice. `advance` may show the progress.
     """
     batches = [*chooses, *others]
-    numbers = measure_attention(model, batches, special)
+    numbers, _ = measure_attention(model, batches, special)
     layers = headed_layers(model)
     heads = [(name, head) for name in numbers for head in range(layers[name].num_heads)]
     total = 2 + len(heads) + num_runs(len(heads))
@@ -152,22 +157,37 @@ def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:
 
 
 def measure_attention(
-    model: nn.Module, batches: Sequence[Batch], special: SpecialTokens
-) -> Summary:
-    """Return what every head attends to; of a layer that is read at [CLS] alone that row counts."""
-    statistics = HeadStatistics()
+    model: nn.Module, batches: Iterable[Batch], special: SpecialTokens
+) -> tuple[Summary, Summary]:
+    """Return what every head attends to, and a pooling that attends.
+
+    Of a layer that is read at [CLS] alone that row counts. The weights of few texts at a time are
+    held, so that memory does not depend on the batch.
+    """
+    heads = HeadStatistics()
+    pooling = HeadStatistics(POOLING_MEASURES)
     read_at = read_at_first(model)
+    device = device_of(model)
+
+    def measure(batch: Batch, layer: str, call: AttentionCall) -> None:
+        tokens = special.tokens_of(batch)
+        B = len(batch.rows)
+        size = max(1, MAX_WEIGHTS * B // math.prod(call.shape))
+        for start in range(0, B, size):
+            rows = slice(start, start + size)
+            weights = call.weights(rows)
+            if call.is_pooling:
+                pooling.update(layer, weights, tokens.rows(rows))
+                continue
+            if layer in read_at:
+                weights = weights[:, :, :1]
+            heads.update(layer, weights, tokens.rows(rows))
+
     with eval_mode(model), torch.no_grad():
         for batch in batches:
-            with capture(model, kind=HEADED) as maps:
+            with observe(model, partial(measure, moved(batch, device))):
                 logits_of(model, batch)
-            device = next(iter(maps.values())).device
-            padding = None if batch.key_padding_mask is None else batch.key_padding_mask.to(device)
-            tokens = special.tokens_of(batch.token_ids.to(device), batch.segment_ids is not None)
-            for layer, weights in maps.items():
-                rows = weights[:, :, :1] if layer in read_at else weights
-                statistics.update(layer, rows, padding, tokens)
-    return statistics.summary()
+    return heads.summary(), pooling.summary()
 
 
 def draw_samples(

@@ -20,9 +20,8 @@ from jaxtyping import Float
 from tokenizers import Encoding
 from torch import nn
 
-from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of
-from headscope.heads.contributions import decompose, likeliest_log_odds
+from headscope.data.batching import Batch
+from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Objective
 
 
@@ -57,12 +56,7 @@ def split_texts(
     start = time.perf_counter()
     for batch in batches:
         B, T = batch.token_ids.shape
-        parts = decompose(
-            model,
-            moved(batch, device_of(model)).inputs,
-            T,
-            lambda logits: likeliest_log_odds(logits / temperature, objective),
-        )
+        parts = split_likeliest(model, batch, objective, temperature)
         heads = [F.pad(of_layer, (0, 0, 0, T - of_layer.shape[2])) for of_layer in parts.heads]
         through = [of_layer[..., 0].transpose(1, 2) for of_layer in heads]  # of each [B, T, H]
         tokens = torch.cat([parts.words, *through], dim=2).float().numpy()  # [B, T, P]

@@ -1,6 +1,6 @@
 """A run's network, tokenizer and n-grams as one dict of JSON, which classifier.js computes with.
 
-Weights are one base64 string, gzipped where that pays. What JavaScript cannot compute is rejected
+Weights are one bundle of arrays, gzipped, in base64. What JavaScript cannot compute is rejected
 by name: LivePageError.
 """
 
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
 from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
+from headscope.record.reader import pack
 from headscope.settings.config import TokenizerConfig
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         ratios = state["evidence.weight"] * state["evidence.ratio"]
         arrays["evidence.ratio"] = ratios.astype(dtype)
         arrays["evidence.keys"] = run.evidence.keys
-    blob, places = _packed(arrays)
     thresholds = None
     if isinstance(run.objective, MultiLabel):
         thresholds = thresholds_of(run.objective) or [0.5] * len(run.labels)
@@ -59,8 +59,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "tokenizer": tokenizer_content(
             run.tokenizer, run.config.tokenizer, run.config.data.max_length
         ),
-        "arrays": places,
-        **blob,
+        "blob": base64.b64encode(gzip.compress(pack(arrays), 9, mtime=0)).decode("ascii"),
     }
 
 
@@ -80,22 +79,6 @@ def check_supported(run: "Run") -> None:
         if value not in known:
             expected = " or ".join("null" if each is None else str(each) for each in known)
             raise LivePageError(f"{key}: expected {expected}, got {value}")
-
-
-def _packed(arrays: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return all arrays end to end in base64, and where each is: offset, shape, type."""
-    places = {}
-    parts = []
-    offset = 0
-    for name, array in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # so all align
-        places[name] = {"offset": offset, "shape": list(array.shape), "type": str(array.dtype)}
-        parts.append(np.ascontiguousarray(array).tobytes())
-        offset += len(parts[-1])
-    whole = b"".join(parts)
-    small = gzip.compress(whole, 9, mtime=0)
-    is_gzip = len(small) < 0.97 * len(whole)
-    content = base64.b64encode(small if is_gzip else whole).decode("ascii")
-    return {"blob": content, "gzip": is_gzip}, places
 
 
 def _vocabulary(tokenizer: Tokenizer) -> list[str]:

@@ -44,34 +44,33 @@ class TokenEmbedding(nn.Module):
 
     def __init__(
         self,
+        config: ModelConfig,
         vocab_size: int,
-        d_model: int,
         max_length: int,
-        positions: str,
         num_segments: int,
-        dropout: float,
         num_classes: int = 0,
         features_width: int = 0,
     ) -> None:
         super().__init__()
+        D = config.d_model
         self.token: nn.Embedding | nn.Linear
         if features_width:
-            self.token = nn.Linear(features_width, d_model, bias=False)
+            self.token = nn.Linear(features_width, D, bias=False)
         else:
-            self.token = nn.Embedding(vocab_size, d_model, padding_idx=0)
-        self.segment = nn.Embedding(num_segments, d_model) if num_segments > 1 else None
-        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+            self.token = nn.Embedding(vocab_size, D, padding_idx=0)
+        self.segment = nn.Embedding(num_segments, D) if num_segments > 1 else None
+        self.evidence = nn.Linear(num_classes, D, bias=False) if num_classes else None
         self.position: Tensor | None
-        if positions == "learned":
-            self.position = nn.Parameter(torch.empty(max_length, d_model))
+        if config.positions == "learned":
+            self.position = nn.Parameter(torch.empty(max_length, D))
             nn.init.normal_(self.position, std=0.02)
-        elif positions == "sinusoidal":
+        elif config.positions == "sinusoidal":
             # Scaled to the size of the token vectors, which it would outweigh at the start.
-            table = 0.02 * sinusoidal_positions(max_length, d_model)
+            table = 0.02 * sinusoidal_positions(max_length, D)
             self.register_buffer("position", table, persistent=False)
         else:
             self.position = None
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(config.dropout)
         if isinstance(self.token, nn.Embedding):
             nn.init.normal_(self.token.weight, std=0.02)
             with torch.no_grad():
@@ -102,7 +101,8 @@ class TokenEmbedding(nn.Module):
 def sinusoidal_positions(max_length: int, d_model: int) -> Float[Tensor, "T D"]:
     """Return sin(t / 10000^(2i/D)) in column 2i, its cos in 2i+1 (Vaswani et al. 2017, 3.5)."""
     position = torch.arange(max_length)[:, None]  # [T, 1]
-    frequency = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))  # [D/2]
+    rate = -math.log(10_000.0) / d_model
+    frequency = torch.exp(torch.arange(0, d_model, 2) * rate)  # [D/2]
     table = torch.empty(max_length, d_model)
     table[:, 0::2] = torch.sin(position * frequency)
     table[:, 1::2] = torch.cos(position * frequency)
@@ -169,26 +169,21 @@ class EncoderBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        attention: HeadedAttention,
-        d_model: int,
-        feedforward_size: int,
-        dropout: float = 0.0,
-        num_classes: int = 0,
+        self, config: ModelConfig, rotary: RotaryPositions | None, num_classes: int = 0
     ) -> None:
         super().__init__()
-        self.evidence = nn.Linear(num_classes, d_model, bias=False) if num_classes else None
+        D = config.d_model
+        attention = build_attention(config, rotary)  # draws its weights first
+        self.evidence = nn.Linear(num_classes, D, bias=False) if num_classes else None
         if self.evidence is not None:
             nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
-        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention_norm = nn.LayerNorm(D)
         self.attention = attention
-        self.feedforward_norm = nn.LayerNorm(d_model)
+        self.feedforward_norm = nn.LayerNorm(D)
         self.feedforward = nn.Sequential(
-            nn.Linear(d_model, feedforward_size),
-            nn.GELU(),
-            nn.Linear(feedforward_size, d_model),
+            nn.Linear(D, config.feedforward_size), nn.GELU(), nn.Linear(config.feedforward_size, D)
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,
@@ -231,14 +226,7 @@ class Encoder(nn.Module):
         if config.positions == "rotary":
             rotary = RotaryPositions(D // config.num_heads, max_length)
         self.blocks = nn.ModuleList(
-            EncoderBlock(
-                build_attention(config, rotary),
-                D,
-                config.feedforward_size,
-                config.dropout,
-                num_classes,
-            )
-            for _ in range(config.num_layers)
+            EncoderBlock(config, rotary, num_classes) for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(D)
         self.causal = config.causal
@@ -257,7 +245,7 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        only_first = self.reads_first and last.attention.observer is None
+        only_first = self.reads_first and not last.attention.observers
         if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
         return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
@@ -306,15 +294,9 @@ class TextClassifier(nn.Module):
         self.evidence: TokenEvidence | None = None
         if config.evidence:
             self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
+        width = 0 if features is None else features.width
         self.embedding = TokenEmbedding(
-            vocab_size,
-            D,
-            max_length,
-            config.positions,
-            num_segments,
-            config.dropout,
-            evidence_classes,
-            0 if features is None else features.width,
+            config, vocab_size, max_length, num_segments, evidence_classes, width
         )
         self.encoder = Encoder(config, max_length, evidence_classes)
         self.pool = build_pooling(config.pooling, D)
@@ -394,28 +376,22 @@ def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> Heade
 def _fault(layer: HeadedAttention, D: int) -> str | None:
     """Return what is wrong with a layer, tried on two texts of three tokens, one padding."""
     calls: list[AttentionCall] = []
-    head_outputs: list[Tensor] = []
-
-    def keep(outputs: Tensor) -> Tensor:
-        head_outputs.append(outputs)
-        return outputs
-
     tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, D)
     padding = torch.tensor([[False] * 3, [False, False, True]])
     layer.eval()
-    layer.observer = calls.append
-    layer.intervention = keep
+    layer.observers.append(calls.append)
     output, _ = layer(tokens[:, :1], tokens, tokens, padding, need_weights=False, attn_mask=None)
     layer.train()
-    layer.observer = None
-    layer.intervention = None
+    layer.observers.clear()
     if output.shape != (2, 1, D):
         return f"output: expected [2, 1, {D}], got {list(output.shape)}"
     if [call.shape for call in calls] != [(2, layer.num_heads, 1, 3)]:
         return "its heads cannot be observed: forward must call self.attend_heads once"
     if calls[0].weights()[1, :, :, 2].any():
         return "attends to padding: pass key_padding_mask on (headscope.attention.merge_masks)"
-    merged = head_outputs[0].transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
+    head_outputs = calls[0].head_outputs
+    assert head_outputs is not None, "of a layer with heads"
+    merged = head_outputs.transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
     if not torch.allclose(layer.output_projection(merged), output, atol=1e-5):
         return "its output is not self.output_projection of what self.attend_heads returns"
     return None

@@ -20,7 +20,9 @@ from pydantic import ValidationError
 from headscope.record.schema import INDEX, INDEX_ADAPTER, VERSION, Arrays, Index, RecordError
 
 ALIGNMENT = 8
-TYPES = {"uint8": "|u1", "int32": "<i4", "float16": "<f2", "float32": "<f4"}
+TYPES = {
+    "uint8": "|u1", "int32": "<i4", "uint64": "<u8", "float16": "<f2", "float32": "<f4",
+}  # fmt: skip
 MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)
 
 

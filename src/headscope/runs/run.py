@@ -177,9 +177,8 @@ class Run:
         """
         maps = []
         for part in self._parts(texts):
-            batch = TextBatches(encode_texts(self.tokenizer, [part], self.evidence))[[0]]
             with torch.no_grad(), eval_mode(self.model), capture(self.model) as layers:
-                self.model(*moved(batch, self.device).inputs)
+                self.model(*self._batch(part).inputs)
             maps.append({name: weights[0].cpu() for name, weights in layers.items()})
         return maps
 
@@ -200,22 +199,20 @@ class Run:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
         encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        batch, logits = self._logits(parts)
-        others = (self.labels, logits, self.objective, self.temperature)
-        explanation = explain(self.model, batch, tokens, *others, label)
-        _, of_empty = self._logits(("",) * len(parts))
+        own = (tokens, self.labels, self.objective, self.temperature)
+        explanation = explain(self.model, self._batch(parts), *own, label)
+        with torch.no_grad(), eval_mode(self.model):
+            of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]
         pair = [self.labels.index(explanation.label)]
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = (of_empty[pair] / self.temperature).tolist()
         return replace(explanation, empty=first - sum(rest))
 
-    def _logits(self, parts: tuple[str, ...]) -> tuple[Batch, Float[Tensor, " C"]]:
-        """Return a text as a batch of its own, and its logits."""
+    def _batch(self, parts: tuple[str, ...]) -> Batch:
+        """Return a text as a batch of its own."""
         texts = encode_texts(self.tokenizer, [parts], self.evidence)
-        batch = moved(TextBatches(texts)[[0]], self.device)
-        with torch.no_grad(), eval_mode(self.model):
-            return batch, self.model(*batch.inputs)[0].float().cpu()
+        return moved(TextBatches(texts)[[0]], self.device)
 
     def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page.

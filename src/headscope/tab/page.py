@@ -24,7 +24,7 @@ STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; "
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
 TEMPLATE = """<!DOCTYPE html>
@@ -47,6 +47,7 @@ TEMPLATE = """<!DOCTYPE html>
 IMPORT = re.compile(r'^import ([^;]*) from "\./(\w+)\.js";', re.MULTILINE)
 TABLE = re.compile(r'^import (\w+) from "\./([\w.]+)" with .*$', re.MULTILINE)  # of JSON
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+RENAMED = re.compile(r"export\{([^}]*)\};\s*$")  # of the minified library
 
 
 def page(
@@ -91,8 +92,6 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
     title = encodable(title)
     script = f"{bundled(f'{entry}.js')}modules.{entry}.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
-    if entry == "live":
-        style += (LIVE / "live.css").read_text("utf-8")
     return TEMPLATE.format(
         policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
         title=html.escape(title),
@@ -151,6 +150,7 @@ def bundled(entry: str) -> str:
                 add(imported)
         source = TABLE.sub(lambda found: f"const {found[1]} = {_table(found[2])};", source)
         exported = ", ".join(EXPORT.findall(source))
+        source = RENAMED.sub(_returned, source)
         source = IMPORT.sub(r"const \1 = modules.\2;", source)
         source = re.sub("^export ", "", source, flags=re.MULTILINE)
         stem = Path(name).stem
@@ -158,6 +158,12 @@ def bundled(entry: str) -> str:
 
     add(entry)
     return "const modules = {};\n" + "".join(modules.values())
+
+
+def _returned(found: re.Match[str]) -> str:
+    """Return `export{a as b};` as a function's result."""
+    names = re.sub(r"(\w+) as (\w+)", r"\2: \1", found[1])
+    return f"return {{ {names} }};\n"
 
 
 def _table(name: str) -> str:

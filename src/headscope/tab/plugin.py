@@ -6,6 +6,7 @@ TensorBoard's data provider lists, and nothing outside the logdir is opened, wha
 leads to it.
 """
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -41,6 +42,8 @@ from headscope.record.schema import (
 from headscope.tab.page import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
+WORDS = "words.csv"  # of a run, beside its record
+LISTED = 20  # words of each class, for it and against it
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
 
@@ -65,6 +68,7 @@ class HeadsPlugin(TBPlugin):
             "/index": self._index,
             "/maps": self._maps,
             "/numbers": self._numbers,
+            "/words": self._words,
             "/page": self._page,
             "/static/*": _static,
         }
@@ -87,11 +91,11 @@ class HeadsPlugin(TBPlugin):
             )
         return root.resolve()
 
-    def _file(self, run: str, name: str) -> Path:
+    def _file(self, run: str, name: str, folder: str = FOLDER) -> Path:
         """Return a file in the record of a listed run; RecordError if it is missing or outside."""
         root = self._root()
         try:
-            path = (root / run / FOLDER / name).resolve()
+            path = (root / run / folder / name).resolve()
             exists = path.exists()
         except (OSError, RuntimeError, ValueError) as error:
             raise RecordError(f"{name}: cannot be looked up: {error}") from error
@@ -179,6 +183,10 @@ class HeadsPlugin(TBPlugin):
         measures, extra = _other_arrays(path)
         return _json(request, {"measures": measures, "extra": extra})
 
+    def _words(self, request: Request) -> Response:
+        run, _ = self._run(request)
+        return _json(request, _listed_words(self._file(run, WORDS, folder="")))
+
     def _page(self, request: Request) -> Response:
         number = _text(request)
         path, index, step = self._step(request)
@@ -212,6 +220,24 @@ def _other_arrays(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]
     arrays = read_step(path, is_of_heads)
     with record_errors(path):
         return split_measures(arrays)
+
+
+def _listed_words(path: Path) -> dict[str, dict[str, list[list[list[Any]]]]]:
+    """Return the words for each class and those against it, of the network and of each head.
+
+    A word is [word, sum, texts, example].
+    """
+    found: dict[str, dict[str, list[list[list[Any]]]]] = {}
+    with record_errors(path), path.open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+        for column in ["sum", *list(rows[0])[6:]]:  # class, word, sum, mean, texts, example, heads
+            found[column] = {row["class"]: [[], []] for row in rows}
+            for row in sorted(rows, key=lambda row: -abs(float(row[column]))):
+                value = float(row[column])
+                own = found[column][row["class"]][value < 0]
+                if value and len(own) < LISTED:
+                    own.append([row["word"], value, int(row["texts"]), row["example"]])
+    return found
 
 
 def _guarded(answer: Answer) -> Answer:

@@ -24,7 +24,7 @@ from headscope.data.splits import limited
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
-from headscope.heads.capture import headed_layers, intervene_layers
+from headscope.heads.capture import headed_layers, intervene
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
 
@@ -104,7 +104,9 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
         for is_right, hits, totals in outcomes:
             total = totals @ weights  # [C]
             f1 = 2 * (hits @ weights) / np.maximum(total, 1)  # 2 TP / (given + had)
-            scored.append([weights @ is_right / num_texts, f1.sum() / max(1, (total > 0).sum())])
+            accuracy = weights @ is_right / num_texts
+            num_classes = max(1, (total > 0).sum())
+            scored.append([accuracy, f1.sum() / num_classes])
         ours, theirs = np.array(scored)
         return ours - theirs  # type: ignore[no-any-return]
 
@@ -130,9 +132,8 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
             "control: expected null with this checkpoint, whose model does not use transformers' "
             "AttentionInterface; leave it out"
         )
-    return intervene_layers(
-        model, {}, {name: torch.ones(each.num_heads).bool() for name, each in layers.items()}
-    )
+    heads = [(name, head) for name, each in layers.items() for head in range(each.num_heads)]
+    return intervene(model, dict.fromkeys(heads, "uniform"))
 
 
 def baseline_scores(splits: DatasetDict) -> Compared | None:

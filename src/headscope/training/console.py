@@ -100,7 +100,9 @@ def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     """Print a table with a row for each model."""
-    known = [name for name in SCORES if all(name in scores.values() for scores in rows.values())]
+    known = [*SCORES]
+    for scores in rows.values():
+        known = [name for name in known if name in scores.values()]
     cells = [
         [model, *(f"{scores.values()[name]:.4f}" for name in known)]
         for model, scores in rows.items()
@@ -118,7 +120,9 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
     if scores.micro_f1 is not None:
         title = "texts of each class: true and false, positives and negatives"
         headings = COUNTS
-        counts = [[tp, fn, fp, tn] for (tn, fp), (fn, tp) in counts]
+        counts = []
+        for (tn, fp), (fn, tp) in scores.confusion:
+            counts.append([tp, fn, fp, tn])
     elif len(labels) > MOST_CLASSES:
         return
     rows = ([label, *row] for label, row in zip(labels, counts, strict=True))
@@ -158,7 +162,8 @@ def show_sweep(
         key for key in keys if len(values[key]) > 1 or key not in rows[0] or key == "seeds"
     ]
     scores = [results[0], *(name for name in ON_SCREEN if name in results)]
-    cells = [[row.get(name, "") for name in (*differing, *scores)] for row in rows]
+    columns = (*differing, *scores)
+    cells = [[row.get(name, "") for name in columns] for row in rows]
     names = [key.replace(".", ".\n") for key in differing]
     console.print(plain_table(names, [name.replace("_", "\n", 1) for name in scores], cells))
     lines = {

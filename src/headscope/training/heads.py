@@ -73,7 +73,8 @@ def choose_probes(
     labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths
     # The longest that fit come first; where none fits, the shortest, which are then cut.
-    order = np.lexsort([np.abs(lengths - config.max_tokens), lengths > config.max_tokens])
+    is_too_long = lengths > config.max_tokens
+    order = np.lexsort([np.abs(lengths - config.max_tokens), is_too_long])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
     found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
@@ -84,7 +85,9 @@ def choose_probes(
 
 def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     """Return each class's first row before any class's second; rows without a class last."""
-    members = labels.astype(bool) if labels.ndim == 2 else labels[:, None] == np.unique(labels)
+    members = labels.astype(bool)
+    if labels.ndim == 1:
+        members = labels[:, None] == np.unique(labels)
     by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
@@ -125,8 +128,9 @@ def study_heads(
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
     texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
-    means = mean_contributions(module.model, texts, module.objective, report.temperature)
-    report.facts_of_training[CONTRIBUTIONS] = means.facts(module.objective)
+    model = module.model
+    means = mean_contributions(model, texts, module.objective, report.temperature)
+    report.facts_of_training[CONTRIBUTIONS] = means
 
 
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:

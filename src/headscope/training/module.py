@@ -160,7 +160,8 @@ class ClassifierModule(LightningModule):
             return (step + 1) / warmup
         progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
         floor = self.config.final_share
-        return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+        cosine = (1 + math.cos(math.pi * progress)) / 2
+        return floor + (1 - floor) * cosine
 
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:

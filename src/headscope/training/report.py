@@ -189,7 +189,8 @@ def _write_calibration(
         (f"at temperature {temperature:.3f}", after, temperature),
     ):
         title = f"{when}: calibration error {scores.calibration_error:.4f}"
-        confidence, prediction = (report.logits.double() / divisor).softmax(dim=-1).max(dim=-1)
+        probabilities = (report.logits.double() / divisor).softmax(dim=-1)
+        confidence, prediction = probabilities.max(dim=-1)
         is_correct = prediction == report.targets
         panels[title] = reliability(confidence.numpy(), is_correct.numpy())
     picture = reliability_picture(panels)

@@ -92,7 +92,8 @@ def scores(
     num_given = given.sum(dim=0)
     total = num_texts + num_given
     f1 = 2 * hits.double() / total.clamp(min=1)
-    columns = [hits.double() / num_given.clamp(min=1), hits.double() / num_texts.clamp(min=1)]
+    precision = hits.double() / num_given.clamp(min=1)
+    recall = hits.double() / num_texts.clamp(min=1)
     micro_f1 = None
     if isinstance(objective, MultiLabel):
         confidence = probabilities.flatten()
@@ -113,7 +114,7 @@ def scores(
         loss=round(objective.loss(logits, labels).item(), 6),
         calibration_error=round(gap.item(), 6),
         confusion=confusion,
-        by_class=[column.tolist() for column in (*columns, f1, num_texts)],
+        by_class=[column.tolist() for column in (precision, recall, f1, num_texts)],
         micro_f1=micro_f1,
     )
 
@@ -254,7 +255,8 @@ def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
     halves = order.tensor_split(2)
     held_out = torch.empty_like(logits)
     for chosen, judged in (halves, halves[::-1]):
-        held_out[judged] = logits[judged] / fitted_temperature(logits[chosen], labels[chosen])
+        temperature = fitted_temperature(logits[chosen], labels[chosen])
+        held_out[judged] = logits[judged] / temperature
     helps = F.cross_entropy(held_out, labels) < F.cross_entropy(logits, labels)
     return fitted_temperature(logits, labels) if bool(helps) else 1.0
 

@@ -1,42 +1,32 @@
 """Lightning callbacks that record every head while a model trains.
 
 `RecordHeads` is for any LightningModule and records maps alone. `HeadLogger` is for headscope's own
-runs; the numbers of their heads come from `HeadStatsHook`, which observes the validation.
-Shape letters: B texts, H heads, Q queries, K keys.
+runs.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Int
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.attention.functional import AttentionCall
-from headscope.attention.variants import ScoredAttention
 from headscope.data.batching import Batch, TextBatches
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.capture import HEADED, capture, eval_mode, now, observe, read_at_first
-from headscope.heads.measures import (
-    POOLING_MEASURES,
-    HeadStatistics,
-    SpecialTokens,
-    Summary,
-)
+from headscope.heads.capture import capture, eval_mode, now
+from headscope.heads.measures import SpecialTokens, Summary
 from headscope.heads.step import Probe, ProbeOutput, head_report, run_probe
-from headscope.heads.study import draw_samples
+from headscope.heads.study import draw_samples, measure_attention
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
 from headscope.tab.summaries import add_summary, marker_summary, probe_markdown, write_marker
 
-MAX_WEIGHTS = 2**22  # measured at once: 16 MiB, so that memory does not depend on the batch
 CURVES = ("entropy_share", "mean_distance")  # a card each: how sharp heads are, how far they look
 Occasion = Literal["start", "validation", "between"]
 
@@ -148,13 +138,12 @@ class ProbeSet(NamedTuple):
 
 
 class HeadLogger(AtValidation):
-    """Record at step 0 and at every validation, whose own forward passes give the numbers.
+    """Record at step 0 and at every validation: probe texts, and the numbers of every head.
 
     The numbers are of the same `config.texts` validation texts at every record, drawn by the run's
-    seed: more would take a noticeable part of training. Before step 0 these texts pass through the
-    model for the record alone. Stands before weight averaging in the list of callbacks, so that it
-    reads the averaged weights, as the scores do; between validations `averaged` swaps them in, if
-    there are any. `seconds` is the time spent on recording.
+    seed: more would take a noticeable part of training. Stands before weight averaging in the list
+    of callbacks, so that it reads the averaged weights, as the scores do; between validations
+    `averaged` swaps them in, if there are any. `seconds` is the time spent on recording.
     """
 
     def __init__(
@@ -162,16 +151,14 @@ class HeadLogger(AtValidation):
         subjects: ProbeSet,
         config: InspectionConfig,
         recorder: HeadRecorder,
-        averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         super().__init__(config.every)
         self.subjects = subjects
         self.config = config
         self.recorder = recorder
-        self.averaged = averaged
+        self.averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext
         self.seconds = 0.0
-        self._hook: HeadStatsHook | None = None  # None where no numbers are asked for
-        self._rows: Tensor | None = None  # of the texts that are measured; None for all
+        self._sample: list[Batch] = []  # of the texts that are measured
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Mark the run as one that has a record, so that TensorBoard shows the Heads tab."""
@@ -179,82 +166,55 @@ class HeadLogger(AtValidation):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draw the texts that are measured, and record step 0, which a resumed run has already."""
-        start = now(pl_module.device)
-        self._sample = self._draw(trainer.datamodule)  # type: ignore[attr-defined]
-        self.seconds += now(pl_module.device) - start
+        if self.config.numbers:
+            self._draw(trainer.datamodule)  # type: ignore[attr-defined]
         super().on_train_start(trainer, pl_module)
 
-    def _draw(self, data: TextDataModule) -> Iterable[Batch]:
-        """Return batches of the texts that are measured, and note in the record which they are."""
-        total = len(data.encoded["validation"].lengths)
-        count = total if self.config.texts is None else min(self.config.texts, total)
+    def _draw(self, data: TextDataModule) -> None:
+        """Draw the texts that are measured, and note in the record which they are."""
+        texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+        total = len(texts.labels)
+        count = min(self.config.texts or total, total)
         drawn = f"all {total} validation texts"
         if count < total:
             drawn = f"{count} of {total} validation texts, drawn at random"
-        if self.config.numbers:
-            self.recorder.index.notes["numbers"] = f"over {drawn}"
-        if count == total:
-            return data.loader("validation")
-        texts = TextBatches(data.encoded["validation"], data.labels("validation"))
-        (batches,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
-        self._rows = torch.cat([batch.rows for batch in batches])
-        return batches
+        self.recorder.index.notes["numbers"] = f"over {drawn}"
+        (self._sample,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
 
     def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
-        """Write what validation saw; before training what it would see; in between maps alone."""
+        """Write the probe texts, and but between validations the numbers of every head."""
         start = now(pl_module.device)
         model: nn.Module = pl_module.model  # type: ignore[assignment]
+        step = trainer.global_step
         if at == "between":
             with self.averaged(pl_module):
-                record_probes(self.recorder, trainer.global_step, model, self.subjects)
+                self._probe(step, model)
         else:
-            if at == "start" or trainer.world_size > 1:  # of several processes each saw a part
-                self._measure(trainer, pl_module)
-            elif self._hook is not None:
-                self.seconds += self._hook.seconds
-            self._write(_writer(trainer), trainer.global_step, model)
+            self._write(_writer(trainer), step, model)
         self.seconds += now(pl_module.device) - start
 
-    def _measure(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Pass the texts that are measured through the model, as validation would."""
-        self._observe(pl_module)
-        if self._hook is not None:
-            with torch.no_grad(), eval_mode(pl_module), trainer.precision_plugin.val_step_context():
-                for batch in map(trainer.strategy.batch_to_device, self._sample):
-                    self._hook.set_batch(batch)
-                    pl_module(batch)
-
-    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Observe the attention layers, but for Lightning's sanity check of a few batches."""
-        if not trainer.sanity_checking and trainer.world_size == 1:
-            self._observe(pl_module)
-
-    def _observe(self, pl_module: LightningModule) -> None:
-        if self.config.numbers:
-            self._hook = HeadStatsHook(pl_module, self.subjects.special, self._rows)
-
-    def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Batch, *_: Any, **__: Any
-    ) -> None:
-        """Note which texts come next."""
-        if self._hook is not None:
-            self._hook.set_batch(batch)
+    def _probe(
+        self, step: int, model: nn.Module, summary: Summary | None = None
+    ) -> list[ProbeOutput]:
+        """Record the probes as the model reads them now, with every head's numbers if given."""
+        probes, labels, _, objective = self.subjects
+        outputs = [run_probe(model, probe, labels, objective) for probe in probes]
+        if outputs:
+            self.recorder.write(step, head_report(outputs, summary))
+        return outputs
 
     def _write(self, writer: SummaryWriter, step: int, model: nn.Module) -> None:
-        if self._hook is not None:
-            self._hook.close()
-            write_numbers(writer, self._hook.statistics.summary(), step)
-            for measures in self._hook.pooling.summary().values():
+        summary = None
+        if self._sample:
+            summary, pooling = measure_attention(model, self._sample, self.subjects.special)
+            for name in CURVES:  # the Heads tab has all, of each head
+                means = [mean for measures in summary.values() for mean in measures[name][0]]
+                writer.add_scalar(f"heads/{name}", fmean(means), step)
+            for measures in pooling.values():
                 for name, ((mean,), _) in measures.items():
                     writer.add_scalar(f"pooling/{name}", mean, step)
-        outputs = record_probes(self.recorder, step, model, self.subjects, self._hook)
-        for place, output in enumerate(outputs):
+        for place, output in enumerate(self._probe(step, model, summary)):
             write_output(writer, f"probe_{place}", output, self.config.max_tokens, step)
-
-    def on_exception(self, *_: Any) -> None:
-        """Release the layers."""
-        if self._hook is not None:
-            self._hook.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Keep the time spent across a resume."""
@@ -265,84 +225,8 @@ class HeadLogger(AtValidation):
         self.seconds = state_dict["seconds"]
 
 
-class HeadStatsHook:
-    """Observe a model's attention until closed: numbers of heads and of pooling, and seconds.
-
-    Measured are the rows `texts` of the split, None for all.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        special: SpecialTokens,
-        texts: Int[Tensor, " N"] | None = None,
-    ) -> None:
-        self.special = special
-        self.texts = texts
-        self.seconds = 0.0
-        self.statistics = HeadStatistics()
-        self.pooling = HeadStatistics(POOLING_MEASURES)
-        self._read_at_first = read_at_first(model)
-        self._stack = ExitStack()
-        self._stack.enter_context(observe(model, self._measure, HEADED))
-        self._stack.enter_context(observe(model, self._measure_pooling, ScoredAttention))
-
-    def set_batch(self, batch: Batch) -> None:
-        """Note which texts the next forward pass is of."""
-        self._rows = batch.rows.cpu()
-        self._tokens = self.special.tokens_of(batch.token_ids, batch.segment_ids is not None)
-        texts = self._rows if self.texts is None else self.texts
-        self._measured: list[int] = torch.isin(self._rows, texts).nonzero()[:, 0].tolist()
-
-    def close(self) -> None:
-        """Release the layers."""
-        self._stack.close()
-
-    def _measure(self, layer: str, call: AttentionCall) -> None:
-        start = now(call.like.device)
-        padding = call.key_padding_mask
-        _, H, Q, K = call.shape
-        chunk = max(1, MAX_WEIGHTS // (H * Q * K))
-        for first in range(0, len(self._measured), chunk):
-            rows = self._measured[first : first + chunk]
-            mask = None if padding is None else padding[rows]
-            tokens = self._tokens.rows(rows)
-            weights = call.weights(rows)
-            if layer in self._read_at_first:
-                weights = weights[:, :, :1]
-            self.statistics.update(layer, weights, mask, tokens)
-        self.seconds += now(call.like.device) - start
-
-    def _measure_pooling(self, layer: str, call: AttentionCall) -> None:
-        if self._measured:
-            self.pooling.update(layer, call.weights(self._measured))
-
-
-def record_probes(
-    recorder: HeadRecorder,
-    step: int,
-    model: nn.Module,
-    subjects: ProbeSet,
-    hook: HeadStatsHook | None = None,
-) -> list[ProbeOutput]:
-    """Record the probes as the model reads them now, with the numbers of a hook."""
-    labels = subjects.labels
-    outputs = [run_probe(model, probe, labels, subjects.objective) for probe in subjects.probes]
-    arrays = head_report(outputs, None if hook is None else hook.statistics.summary())
-    if outputs:
-        recorder.write(step, arrays)
-    return outputs
-
-
 def _writer(trainer: Trainer) -> SummaryWriter:
     return trainer.logger.experiment  # type: ignore[union-attr,no-any-return]
-
-
-def write_numbers(writer: SummaryWriter, summary: Summary, step: int) -> None:
-    """Write the mean over all heads of two measures; the Heads tab has all, of each head."""
-    for name in CURVES:
-        means = [float(mean) for measures in summary.values() for mean in measures[name][0]]
-        writer.add_scalar(f"heads/{name}", fmean(means), step)
 
 
 def write_output(

@@ -24,22 +24,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
 from threading import Lock
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscope.attention.functional import (
+    Ablation,
     AttentionCall,
     Rows,
+    call_with,
     causal_mask,
     masked_softmax,
-    uniform_attention,
 )
-from headscope.attention.multi_head import Intervention
 from headscope.model.pretrained import FrozenEncoder
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
@@ -78,12 +78,10 @@ def transformers_models(model: nn.Module) -> dict[str, Any]:
 def observe_transformers(
     model: nn.Module,
     observer: Observer | None = None,
-    interventions: Mapping[str, Intervention] | None = None,
-    uniform: Mapping[str, Bool[Tensor, " H"]] | None = None,
+    ablations: Mapping[str, Ablation] | None = None,
 ) -> Iterator[None]:
-    """Show the observer every attention call of transformers' models, and change some head outputs.
+    """Show the observer every attention call of transformers' models, and ablate some heads.
 
-    `uniform` is True for the heads of a layer that attend uniformly to the keys that they may see.
     A ValueError names the class of a model whose attention cannot be observed or changed.
     """
     with ExitStack() as stack:
@@ -92,9 +90,9 @@ def observe_transformers(
                 names = {
                     module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
                 }
-                watch = _Watch(names, observer, interventions or {}, uniform or {})
+                watch = _Watch(names, observer, ablations or {})
                 _watch_functions(stack, inner, watch)
-            elif interventions or uniform:
+            elif ablations:
                 raise ValueError(
                     f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its"
                     " heads cannot be ablated"
@@ -169,12 +167,11 @@ def _wrapped(function: AttentionFunction) -> AttentionFunction:
         watches = [
             (watch, watch.name_of_run(module)) for watch in [*_watches] if module in watch.names
         ]
-        is_uniform = [watch.uniform[name] for watch, name in watches if name in watch.uniform]
-        if is_uniform:
-            heads = torch.stack(is_uniform).any(dim=0)
+        ablations = [watch.ablations[name] for watch, name in watches if name in watch.ablations]
+        for ablation in ablations:
             if (bias := options.get("position_bias")) is not None:
-                _, options["position_bias"] = uniform_attention(query, bias, heads)
-            query, attention_mask = uniform_attention(query, attention_mask, heads)
+                _, options["position_bias"] = ablation.inputs(query, bias)
+            query, attention_mask = ablation.inputs(query, attention_mask)
         inputs = (module, query, key, value, attention_mask)
         head_outputs, weights = function(*inputs, **options)
         for watch, name in watches:
@@ -182,9 +179,8 @@ def _wrapped(function: AttentionFunction) -> AttentionFunction:
                 with torch.no_grad():
                     call = _attention_call(*inputs, head_outputs, weights, options)
                 watch.observer(name, call)
-            if name in watch.interventions:
-                changed = watch.interventions[name](head_outputs.transpose(1, 2))  # [B, H, Q, E]
-                head_outputs = changed.transpose(1, 2)
+        for ablation in ablations:
+            head_outputs = ablation.outputs(head_outputs.transpose(1, 2)).transpose(1, 2)
         return head_outputs, weights
 
     return attention
@@ -196,8 +192,7 @@ class _Watch:
 
     names: Mapping[nn.Module, str]
     observer: Observer | None
-    interventions: Mapping[str, Intervention]
-    uniform: Mapping[str, Bool[Tensor, " H"]]
+    ablations: Mapping[str, Ablation]
     runs: Counter[nn.Module] = field(default_factory=Counter)  # of layers, in this forward pass
 
     def start(self, *_: Any) -> None:
@@ -227,16 +222,17 @@ def _attention_call(
     weights: Float[Tensor, "B H Q K"] | None,
     options: Mapping[str, Any],
 ) -> AttentionCall:
-    B, H, Q, _ = query.shape
+    Q = query.shape[2]
     K = key.shape[2]
     # Several heads of queries may share one of keys and values (Ainslie et al. 2023, GQA).
-    keys, values = (heads.repeat_interleave(H // heads.shape[1], dim=1) for heads in (key, value))
+    sharing = query.shape[1] // key.shape[1]
+    keys = key.repeat_interleave(sharing, dim=1)
+    values = value.repeat_interleave(sharing, dim=1)
 
     def compute(rows: Rows, precision: torch.dtype) -> Tensor:
         if weights is not None:
-            return _given_weights(weights, rows, precision)
-        scale = options.get("scaling")
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
+            return weights[rows].to(precision)
+        scale = options.get("scaling") or query.shape[-1] ** -0.5
         scores = (query[rows].to(precision) * scale) @ keys[rows].to(precision).transpose(-2, -1)
         if (bias := options.get("position_bias")) is not None:
             scores = scores + _of_rows(bias, rows)
@@ -249,24 +245,12 @@ def _attention_call(
         causal = causal_mask(Q, K, scores.device) if is_causal and Q > 1 else None
         return masked_softmax(scores, causal)
 
-    def compare(weights: Float[Tensor, "B H Q K"]) -> Tensor:
-        return (weights @ values.to(weights.dtype) - head_outputs.transpose(1, 2)).abs().max()
-
-    padding = _padding(mask, B, K)
-    return AttentionCall((B, H, Q, K), padding, query, compute, compare, values)
+    shape = (*query.shape[:3], K)
+    return AttentionCall(shape, query, compute, values, head_outputs.transpose(1, 2))
 
 
 def _of_rows(tensor: Tensor, rows: Rows) -> Tensor:
     return tensor[rows] if len(tensor) > 1 else tensor
-
-
-def _padding(mask: Tensor | None, B: int, K: int) -> Bool[Tensor, "B K"] | None:
-    """Return which keys no query may attend to; None if there are none."""
-    if mask is None:
-        return None
-    is_seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    padding = ~is_seen[..., :K].any(dim=2).any(dim=1).expand(B, -1)
-    return padding if bool(padding.any()) else None
 
 
 def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer) -> None:
@@ -281,7 +265,7 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
     def ask(_: Any, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return args, options | {"output_attentions": True, "return_dict": True}
 
-    def show(_: Any, args: Any, options: dict[str, Any], output: Any) -> None:
+    def show(_: Any, __: Any, output: Any) -> None:
         maps = {
             f"{prefix}.{name}.{number}".strip("."): weights
             for name in MAPS
@@ -292,18 +276,8 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
                 f"{type(model).__name__}: does not use transformers' AttentionInterface and"
                 " returned no attention maps"
             )
-        mask: Tensor | None = options.get("attention_mask")
         for name, weights in maps.items():
-            B, H, Q, K = weights.shape
-            padding = mask.eq(0) if mask is not None and mask.shape == (B, K) else None
-            observer(
-                name,
-                AttentionCall((B, H, Q, K), padding, weights, partial(_given_weights, weights)),
-            )
+            observer(name, call_with(weights))
 
     stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
-    stack.callback(model.register_forward_hook(show, with_kwargs=True).remove)
-
-
-def _given_weights(weights: Tensor, rows: Rows, precision: torch.dtype) -> Tensor:
-    return weights[rows].to(precision)
+    stack.callback(model.register_forward_hook(show).remove)

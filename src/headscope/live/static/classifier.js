@@ -7,38 +7,18 @@ import { Evidence } from "./evidence.js";
 import {
   dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
 } from "./functional.js";
-import { fromHalves } from "./maps.js";
+import { arraysOf } from "./maps.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
 const MOST_CLASSES = 8; // whose logits are explained, the chosen one apart
 export const JOIN = " ⏐ ";
 
-async function bytesOf({ blob, gzip }) {
-  const text = atob(blob);
-  const bytes = new Uint8Array(text.length);
-  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
-  if (!gzip) return bytes.buffer;
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).arrayBuffer();
-}
-
-function arraysOf(buffer, places) {
-  const arrays = new Map();
-  for (const [name, { offset, shape, type }] of Object.entries(places)) {
-    const count = shape.reduce((product, side) => product * side, 1);
-    let values;
-    if (type === "uint64") values = new BigUint64Array(buffer, offset, count);
-    else if (type === "float32") values = new Float32Array(buffer, offset, count);
-    else values = fromHalves(new Uint16Array(buffer, offset, count));
-    arrays.set(name, values);
-  }
-  return arrays;
-}
-
 export class Classifier {
   static async open(content) {
-    return new Classifier(content, arraysOf(await bytesOf(content), content.arrays));
+    const packed = new Blob([Uint8Array.fromBase64(content.blob)]).stream();
+    const stream = packed.pipeThrough(new DecompressionStream("gzip"));
+    return new Classifier(content, arraysOf(await new Response(stream).arrayBuffer()));
   }
 
   constructor(content, arrays) {
@@ -48,14 +28,14 @@ export class Classifier {
     this.classes = labels.length;
     this.d = content.width;
     this.width = this.d / heads;
-    const keys = arrays.get("evidence.keys");
-    this.evidence =
-      keys && new Evidence(keys, arrays.get("evidence.ratio"), this.classes, this.tokenizer);
+    const keys = this.get("evidence.keys");
+    const ratios = this.get("evidence.ratio");
+    this.evidence = keys && new Evidence(keys, ratios, this.classes, this.tokenizer);
     this.blocks = Array.from({ length: layers }, (_, layer) => this.block(layer));
   }
 
   get(name) {
-    return this.arrays.get(name);
+    return this.arrays.get(name)?.values;
   }
 
   /* The weights of a block, as they are multiplied forward and backward. */
@@ -85,13 +65,6 @@ export class Classifier {
     return { gamma: this.get(`${name}.weight`), beta: this.get(`${name}.bias`) };
   }
 
-  read(parts, options = {}) {
-    const steps = this.steps(parts, options);
-    let step = steps.next();
-    while (!step.done) step = steps.next();
-    return step.value;
-  }
-
   /* x W^T + b in pieces. */
   *linear(x, weight, inner, bias = null) {
     const rows = x.length / inner;
@@ -108,18 +81,15 @@ export class Classifier {
      a piece. */
   *steps(parts, { ablations = new Map(), labels = [] } = {}) {
     const found = yield* this.forward(parts, ablations);
-    const { tokens, segments, special, passed, logits } = found;
-    const arrays = new Map();
-    passed.forEach((of, layer) => this.putMaps(arrays, layer, of));
+    const { tokens, segments, special, unknown, passed, logits } = found;
     const answer = this.answer(logits);
-    this.put(arrays, "probabilities", [this.classes], answer.probabilities);
-    if (answer.given) this.put(arrays, "given", [this.classes], answer.given);
+    const ofLayers = passed.map(({ weights }, layer) => [`layer_${layer}/weights`, weights]);
+    const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
+    if (answer.given) arrays.set("given", { values: answer.given });
     // Special tokens are of neither text.
     const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
-    const unknown = this.tokenizer.unknownIn(found.ids);
-    const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown };
-    const text = { ...own, readout: 0, label: null };
-    const whole = { ...text, segments: parts.length > 1 ? ofTexts : null };
+    const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
+    const whole = { ...own, label: null, segments: parts.length > 1 ? ofTexts : null };
     const sums = new Map(); // of each class that is explained
     const { shown, ranked } = answer;
     const asked = ranked.filter((c) => labels.includes(c) || shown.includes(c));
@@ -159,9 +129,8 @@ export class Classifier {
   }
 
   result(text, logits, answer, maps, sums) {
-    const arrays = new Map(maps);
-    this.putSums(arrays, answer.shown, answer.ranked.filter((c) => sums.has(c)), sums);
-    return { text, logits, ...answer, arrays };
+    const ofSums = this.arraysOf(answer.shown, answer.ranked.filter((c) => sums.has(c)), sums);
+    return { text, logits, ...answer, arrays: new Map([...maps, ...ofSums]) };
   }
 
   /* The vector of each token: of itself, its place, its text and its evidence. */
@@ -189,16 +158,15 @@ export class Classifier {
     if (own.evidence) added = yield* this.linear(evidence, own.evidence, this.classes);
     const source = added ? plus(normed, added) : normed;
     const values = yield* this.linear(source, value.weight, d, value.bias);
-    const maps = yield* this.mapsOf(layer, normed, ablations);
     const end = layer + 1 === this.layers ? d : x.length;
-    const heads = yield* this.attend(maps, values, end / d);
+    const [weights, maps, heads] = yield* this.attend(layer, normed, values, end / d, ablations);
     const attended = yield* this.linear(heads, output.weight, d, output.bias);
     const sum = plus(x.subarray(0, end), attended);
     const [between, betweenScales] = layerNorm(sum, feedforwardNorm);
     const hidden = yield* this.linear(between, up.weight, d, up.bias);
     const gates = gatesOf(hidden);
     const after = yield* this.linear(times(hidden, gates), down.weight, up.bias.length, down.bias);
-    return { added, values, maps, scales, gates, betweenScales, x: plus(sum, after) };
+    return { added, values, weights, maps, scales, gates, betweenScales, x: plus(sum, after) };
   }
 
   /* Head h of [T, heads, E]: [T, E]. */
@@ -217,11 +185,12 @@ export class Classifier {
     return Math.floor((h * this.keyHeads) / this.heads);
   }
 
-  /* The map [T, T] of each head, and how it is ablated. */
-  *mapsOf(layer, normed, ablations) {
+  /* The maps [H, Q, T] of a layer, each head's own map or null where it is set to zero, and what
+     the heads take from the values, [Q, H E]. */
+  *attend(layer, normed, values, Q, ablations) {
     const { d, width: E, heads, keyHeads } = this;
     const { query, key } = this.blocks[layer];
-    const queries = yield* this.linear(normed, query.weight, d, query.bias);
+    const queries = yield* this.linear(normed.subarray(0, Q * d), query.weight, d, query.bias);
     const keys = yield* this.linear(normed, key.weight, d, key.bias);
     if (this.content.rotary) {
       rotate(queries, heads, E);
@@ -229,50 +198,31 @@ export class Classifier {
     }
     const T = normed.length / d;
     const reach = this.content.window ?? T; // keys further away are masked
+    const weights = new Float32Array(heads * Q * T);
+    const outputs = new Float32Array(Q * heads * E);
     const maps = [];
     for (let h = 0; h < heads; h += 1) {
       const ablation = ablations.get(`${layer},${h}`);
       const own = this.headOf(queries, h, heads).map((number) => number / Math.sqrt(E));
-      const scores = yield* this.linear(own, this.headOf(keys, this.shared(h), keyHeads), E);
-      for (let q = 0; q < T; q += 1) {
+      const map = yield* this.linear(own, this.headOf(keys, this.shared(h), keyHeads), E);
+      for (let q = 0; q < Q; q += 1) {
         const [first, last] = [Math.max(0, q - reach), Math.min(T, q + reach + 1)];
-        const row = scores.subarray(q * T, (q + 1) * T);
+        const row = map.subarray(q * T, (q + 1) * T);
         if (ablation === "uniform") row.fill(1 / (last - first), first, last);
         else softmax(row.subarray(first, last));
         row.fill(0, 0, first).fill(0, last);
         if (q % ROWS === 0) yield;
       }
-      maps.push({ weights: scores, isZero: ablation === "zero" });
-    }
-    return maps;
-  }
-
-  /* What every head takes from the values, [Q, H E]. */
-  *attend(maps, values, Q) {
-    const { width: E, heads, keyHeads } = this;
-    const T = values.length / keyHeads / E;
-    const outputs = new Float32Array(Q * heads * E);
-    for (const [h, { weights, isZero }] of maps.entries()) {
-      if (isZero) continue;
-      const own = transposed(this.headOf(values, this.shared(h), keyHeads), E);
-      const taken = yield* this.linear(weights.subarray(0, Q * T), own, T);
+      weights.set(map, h * Q * T);
+      maps.push(ablation === "zero" ? null : map);
+      if (ablation === "zero") continue;
+      const ofHead = transposed(this.headOf(values, this.shared(h), keyHeads), E);
+      const taken = yield* this.linear(map, ofHead, T);
       for (let q = 0; q < Q; q += 1) {
         outputs.set(taken.subarray(q * E, (q + 1) * E), (q * heads + h) * E);
       }
     }
-    return outputs;
-  }
-
-  put(arrays, name, shape, values) {
-    arrays.set(name, { shape, values });
-  }
-
-  putMaps(arrays, layer, { maps, values }) {
-    const { width: E, heads, keyHeads } = this;
-    const T = values.length / keyHeads / E;
-    const weights = new Float32Array(heads * T * T);
-    maps.forEach((map, h) => weights.set(map.weights, h * T * T));
-    this.put(arrays, `layer_${layer}/weights`, [heads, T, T], weights);
+    return [{ shape: [heads, Q, T], values: weights }, maps, outputs];
   }
 
   /* Probabilities, classes by them, and the two that are held against each other. */
@@ -324,9 +274,9 @@ export class Classifier {
       biases[layer + 1] += dot(gradient, output.bias);
       const ofHeads = yield* this.linear(gradient, output.back, d);
       const ofValues = new Float32Array(values.length);
-      for (const [h, { weights, isZero }] of maps.entries()) {
-        if (isZero) continue;
-        const toKeys = transposed(weights.subarray(0, Q * T), T);
+      for (const [h, map] of maps.entries()) {
+        if (map === null) continue;
+        const toKeys = transposed(map, T);
         const ofHead = transposed(this.headOf(ofHeads, h, heads), E);
         const taken = yield* this.linear(toKeys, ofHead, Q); // sum_q a_hqt dlogit/dz_hq, [T, E]
         for (let at = 0; at < taken.length; at += 1) {
@@ -345,40 +295,26 @@ export class Classifier {
       for (let at = 0; at < past.length; at += 1) gradient[at] += past[at];
     }
     addWords(start, gradient);
-    const past = this.pastOf(logit, cells, biases);
-    return { words, heads: cells, biases, past, log_odds: [logit] };
+    return { words, heads: cells, biases, log_odds: [logit] };
   }
 
-  /* What of a logit goes past the heads of each layer, on the residual stream. */
-  pastOf(logit, cells, biases) {
-    const { layers } = this;
-    const past = new Float64Array(layers);
-    let above = 0;
-    for (let layer = layers - 1; layer >= 0; layer -= 1) {
-      const size = cells.length / layers;
-      above += biases[layer + 1];
-      const through = cells.subarray(layer * size, (layer + 1) * size);
-      past[layer] = logit - above - through.reduce((sum, number) => sum + number, 0);
-    }
-    return past;
-  }
-
-  putSums(arrays, shown, classes, sums) {
+  /* The sums of some classes as a record has them. */
+  arraysOf(shown, classes, sums) {
     const { heads, layers } = this;
     const K = classes.length;
     const T = sums.get(classes[0]).words.length;
-    const shapes = { words: [T], heads: [layers, heads, T], biases: [layers + 1], past: [layers] };
-    shapes.log_odds = [];
-    const put = (name, shape, values) => this.put(arrays, `contributions/${name}`, shape, values);
-    put("classes", [K], Int32Array.from(classes));
-    put("shown", [2], Int32Array.from(shown));
-    for (const [name, shape] of Object.entries(shapes)) {
+    const shapes = { words: [T], heads: [layers, heads, T], biases: [layers + 1], log_odds: [] };
+    const arrays = Object.entries(shapes).map(([name, shape]) => {
       const ofClasses = classes.map((c) => sums.get(c)[name]);
-      const values = new Float32Array(K * ofClasses[0].length);
-      for (let at = 0; at < values.length; at += 1) {
-        values[at] = ofClasses[at % K][Math.floor(at / K)];
-      }
-      put(name, [...shape, K], values);
+      const values = new Float32Array(K * ofClasses[0].length).map((_, at) => {
+        return ofClasses[at % K][Math.floor(at / K)];
+      });
+      return [`contributions/${name}`, { shape: [...shape, K], values }];
+    });
+    const ofPair = { classes: Int32Array.from(classes), shown: Int32Array.from(shown) };
+    for (const [name, values] of Object.entries(ofPair)) {
+      arrays.push([`contributions/${name}`, { shape: [values.length], values }]);
     }
+    return arrays;
   }
 }

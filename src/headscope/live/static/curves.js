@@ -1,20 +1,12 @@
-/* The scores of the texts, how far probabilities can be believed, and how many texts are right
-   where only the surer ones get a label. */
+/* Scores of the texts, alone by confidence, and where only the surer ones get a label. */
 
-import { button, element, panel, percent } from "./dom.js";
-import { count, t } from "./strings.js";
+import { Panel, button, percent } from "./parts.js";
+import { html, useMemo, useState } from "./preact.js";
+import { t } from "./strings.js";
 
 const BINS = 10; // of confidence
 const SIDE = 220; // of a plot
 const Z = 1.96; // standard errors of a 95 % interval
-const DRAWS = 1000; // of the bootstrap
-
-function draw(tag, attributes, ...children) {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 /* The interval of a share (Wilson 1927). */
 function interval(right, all) {
@@ -36,53 +28,46 @@ function macroF1(pairs, classes) {
   return scores.reduce((sum, score) => sum + score, 0) / scores.length;
 }
 
-/* Macro-F1 with its interval, by a bootstrap over the texts with a fixed seed. */
-function f1Interval(pairs, classes) {
-  let state = 1;
-  const random = () => (state = (state * 48271) % 2147483647) / 2147483647;
-  const draws = Array.from({ length: DRAWS }, () => {
-    return macroF1(pairs.map(() => pairs[Math.floor(random() * pairs.length)]), classes);
-  }).sort((a, b) => a - b);
-  return [macroF1(pairs, classes), draws[0.025 * DRAWS], draws[0.975 * DRAWS]];
-}
-
 /* A square from 0 to 1 on both sides; lines of points, and points with their sizes. */
 function plot(name, [across, up], low, lines, points = []) {
   const x = (value) => (SIDE * (value - low[0])) / (1 - low[0]);
   const y = (value) => SIDE - (SIDE * (value - low[1])) / (1 - low[1]);
   const path = (line) => line.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" ");
-  const drawn = lines.map(([kind, line]) => draw("polyline", { class: kind, points: path(line) }));
-  const dots = points.map(([a, b, size]) => draw("circle", { cx: x(a), cy: y(b), r: size }));
-  const frame = draw("rect", { width: SIDE, height: SIDE, class: "plot-frame" });
-  const words = [
-    draw("text", { x: 0, y: SIDE + 16 }, `${100 * low[0]} %`),
-    draw("text", { x: SIDE, y: SIDE + 16, "text-anchor": "end" }, "100 %"),
-    draw("text", { x: SIDE / 2, y: SIDE + 32, "text-anchor": "middle" }, across),
-    draw("text", { x: -6, y: SIDE, "text-anchor": "end" }, `${Math.round(100 * low[1])} %`),
-    draw("text", { x: -6, y: 12, "text-anchor": "end" }, "100 %"),
-    draw("text", { x: 6, y: 16 }, up),
-  ];
   const box = `-52 -4 ${SIDE + 60} ${SIDE + 42}`;
-  const attributes = { viewBox: box, role: "img", "aria-label": name, class: "plot" };
-  return draw("svg", attributes, frame, ...drawn, ...dots, ...words);
+  return html`<svg viewBox=${box} role="img" aria-label=${name} class="plot">
+    <rect width=${SIDE} height=${SIDE} class="plot-frame" />
+    ${lines.map(([kind, line]) => html`<polyline class=${kind} points=${path(line)} />`)}
+    ${points.map(([a, b, size]) => html`<circle cx=${x(a)} cy=${y(b)} r=${size} />`)}
+    <text x="0" y=${SIDE + 16}>${100 * low[0]} %</text>
+    <text x=${SIDE} y=${SIDE + 16} text-anchor="end">100 %</text>
+    <text x=${SIDE / 2} y=${SIDE + 32} text-anchor="middle">${across}</text>
+    <text x="-6" y=${SIDE} text-anchor="end">${Math.round(100 * low[1])} %</text>
+    <text x="-6" y="12" text-anchor="end">100 %</text>
+    <text x="6" y="16">${up}</text>
+  </svg>`;
 }
 
-export function curves(texts) {
-  if (!texts.isLabelled) return [];
-  const known = [...texts.given.keys()].filter((at) => texts.given[at] >= 0);
-  const order = known.sort((a, b) => texts.confidence[b] - texts.confidence[a]);
-  const plots = element("div", "plots", reliability(texts, order), coverage(texts, order));
-  return [panel("report-scores", t`Scores of these texts`, scoresOf(texts, order), plots).root];
+export function Scores({ texts }) {
+  const [order, lines] = useMemo(() => {
+    const known = [...texts.given.keys()].filter((at) => texts.given[at] >= 0);
+    const sorted = known.sort((a, b) => texts.confidence[b] - texts.confidence[a]);
+    return [sorted, scoresOf(texts, sorted)];
+  }, [texts]);
+  return html`<${Panel} name="report-scores" title=${t`Scores of these texts`}>
+    <ul class="score-lines">${lines.map((line) => html`<li>${line}</li>`)}</ul>
+    <div class="plots">
+      ${reliability(texts, order)}<${Coverage} texts=${texts} order=${order} />
+    </div>
+  </${Panel}>`;
 }
 
 function scoresOf(texts, order) {
   const right = order.filter((at) => texts.isRight(at)).length;
-  const range = (low, high) => t`95 % interval ${percent(low)} to ${percent(high)}`;
   const share = percent(right / order.length);
-  const lines = [`${t`Accuracy`} ${share} (${range(...interval(right, order.length))})`];
+  const [low, high] = interval(right, order.length).map(percent);
+  const lines = [t`Accuracy ${share} (95 % interval ${low} to ${high})`];
   const pairs = order.map((at) => [texts.given[at], texts.predicted[at]]);
-  const [f1, low, high] = f1Interval(pairs, texts.answers.length);
-  lines.push(`${t`Macro-F1`} ${percent(f1)} (${range(low, high)})`);
+  lines.push(`${t`Macro-F1`} ${percent(macroF1(pairs, texts.answers.length))}`);
   const { baseline } = texts;
   if (baseline) {
     const scores = [baseline.accuracy, baseline.macro_f1].map(percent);
@@ -91,7 +76,7 @@ function scoresOf(texts, order) {
       above (${points[1]} to ${points[2]})`;
     lines.push(`${baseline.name}: ${words}`);
   }
-  return element("ul", "score-lines", ...lines.map((line) => element("li", {}, line)));
+  return lines;
 }
 
 /* Of texts with such a confidence, how many are right: on the diagonal, as many as it says. */
@@ -108,15 +93,17 @@ function reliability(texts, order) {
     return [sum / size, right / size, 3 + 9 * Math.sqrt(size / order.length)];
   });
   const lines = [["diagonal", [[0, 0], [1, 1]]], ["curve", points]];
-  const name = t`Accuracy by confidence`;
-  const figure = plot(name, [t`confidence`, t`accuracy`], [0, 0], lines, points);
-  const words = t`On the diagonal probabilities are right as often as they say; larger dots have
-    more texts.`;
-  return element("figure", {}, figure, element("figcaption", {}, words));
+  const axes = [t`confidence`, t`accuracy`];
+  return html`<figure>
+    ${plot(t`Accuracy by confidence`, axes, [0, 0], lines, points)}
+    <figcaption>${t`On the diagonal probabilities are right as often as they say; larger dots have
+      more texts.`}</figcaption>
+  </figure>`;
 }
 
 /* Where only texts from a confidence on get a label: how many do, and how many are right. */
-function coverage(texts, order) {
+function Coverage({ texts, order }) {
+  const [chosen, choose] = useState(0.9);
   let right = 0;
   const points = order.map((at, place) => {
     right += texts.isRight(at) ? 1 : 0;
@@ -124,24 +111,21 @@ function coverage(texts, order) {
   });
   const least = Math.min(...points.map(([, share]) => share));
   const low = [0, Math.max(0, Math.floor(10 * least - 0.5) / 10)];
-  const words = element("span", { role: "status" });
-  const command = element("code");
-  const copy = button(t`Copy`, "", () => navigator.clipboard?.writeText(command.textContent));
-  const show = () => {
-    const place = Math.max(1, Math.round(range.value * order.length)) - 1;
-    command.textContent = `min_confidence=${texts.confidence[order[place]].toFixed(4)}`;
-    const [share, accuracy] = points[place];
-    words.textContent = t`${percent(share)} of the texts get a label, ${percent(accuracy)} of
-      those are right:`;
-  };
-  const name = t`Share of texts that get a label`;
-  const limits = { type: "range", min: "0.01", max: "1", step: "0.01", value: "0.9" };
-  const range = element("input", { ...limits, "aria-label": name, oninput: show });
-  show();
-  const some = Math.ceil(points.length / 400);
-  const line = points.filter((_, place) => place % some === 0 || place === points.length - 1);
-  const label = t`Accuracy by share of texts that get a label`;
-  const figure = plot(label, [t`share of texts with a label`, t`accuracy`], low, [["curve", line]]);
-  const caption = element("figcaption", {}, words, " ", command, " ", copy);
-  return element("figure", {}, figure, range, caption);
+  const place = Math.max(1, Math.round(chosen * order.length)) - 1;
+  const command = `min_confidence=${texts.confidence[order[place]].toFixed(4)}`;
+  const [share, accuracy] = points[place].map(percent);
+  const name = t`Accuracy by share of texts that get a label`;
+  return html`<figure>
+    ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", points]])}
+    <input
+      type="range" min="0.01" max="1" step="0.01" value=${chosen}
+      aria-label=${t`Share of texts that get a label`}
+      oninput=${(event) => choose(Number(event.target.value))}
+    />
+    <figcaption>
+      <span role="status">${t`${share} of the texts get a label, ${accuracy} of those are right:`}
+      </span>${" "}<code>${command}</code>${" "}
+      ${button(t`Copy`, () => navigator.clipboard?.writeText(command))}
+    </figcaption>
+  </figure>`;
 }

@@ -1,5 +1,4 @@
-/* What the n-grams of a token say about the classes, as they were counted in the training texts
-   (data/evidence.py). */
+/* What the n-grams of a token say about the classes (data/evidence.py). */
 
 import { lowerCase } from "./tokenizer.js";
 
@@ -32,16 +31,11 @@ function add(v, a, low, high) {
 
 /* v[a] = (v[a] ^ v[b]) rotated right by a number of bits. */
 function turn(v, a, b, bits) {
-  const low = v[2 * a] ^ v[2 * b];
-  const high = v[2 * a + 1] ^ v[2 * b + 1];
-  if (bits === 32) [v[2 * a], v[2 * a + 1]] = [high, low];
-  else if (bits < 32) {
-    v[2 * a] = (low >>> bits) | (high << (32 - bits));
-    v[2 * a + 1] = (high >>> bits) | (low << (32 - bits));
-  } else {
-    v[2 * a] = (high >>> (bits - 32)) | (low << (64 - bits));
-    v[2 * a + 1] = (low >>> (bits - 32)) | (high << (64 - bits));
-  }
+  let [low, high] = [v[2 * a] ^ v[2 * b], v[2 * a + 1] ^ v[2 * b + 1]];
+  if (bits >= 32) [low, high] = [high, low];
+  const rest = bits % 32;
+  v[2 * a] = rest === 0 ? low : (low >>> rest) | (high << (32 - rest));
+  v[2 * a + 1] = rest === 0 ? high : (high >>> rest) | (low << (32 - rest));
 }
 
 function compress(state, block, count, isLast) {
@@ -95,14 +89,10 @@ function jointKey(first, second) {
 
 function characterNgrams(word) {
   const marked = Array.from(`<${word}>`);
-  const ngrams = new Set();
-  for (const size of SIZES) {
-    for (let start = 0; start + size <= marked.length; start += 1) {
-      ngrams.add(marked.slice(start, start + size).join(""));
-    }
-  }
-  ngrams.delete(marked.join(""));
-  return ngrams;
+  const ngrams = SIZES.flatMap((size) => {
+    return marked.slice(size - 1).map((_, start) => marked.slice(start, start + size).join(""));
+  });
+  return new Set(ngrams.filter((ngram) => ngram !== marked.join("")));
 }
 
 export class Evidence {

@@ -123,40 +123,26 @@ const TERMS = [
 ];
 
 export function gatesOf(x) {
-  const result = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += 1) {
-    const z = Math.abs(x[at]) / Math.SQRT2;
+  return x.map((value) => {
+    const z = Math.abs(value) / Math.SQRT2;
     const t = 1 / (1 + z / 2);
     let sum = 0;
     for (let i = 0; i < TERMS.length; i += 1) sum = sum * t + TERMS[i];
     const tail = (t * Math.exp(sum - z * z)) / 2;
-    result[at] = x[at] < 0 ? tail : 1 - tail;
-  }
-  return result;
+    return value < 0 ? tail : 1 - tail;
+  });
 }
 
 /* x + y; y is as many rows as x, more, or one. */
 export function plus(x, y) {
-  const result = new Float32Array(x.length);
-  for (let at = 0, i = 0; at < x.length; at += 1, i += 1) {
-    if (i === y.length) i = 0;
-    result[at] = x[at] + y[i];
-  }
-  return result;
+  return x.map((value, at) => value + y[at % y.length]);
 }
 
 export function times(x, y) {
-  const result = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += 1) result[at] = x[at] * y[at];
-  return result;
+  return x.map((value, at) => value * y[at]);
 }
 
 /* The sum of x y over all rows of x; y is one row, or as many. */
 export function dot(x, y) {
-  let sum = 0;
-  for (let at = 0, i = 0; at < x.length; at += 1, i += 1) {
-    if (i === y.length) i = 0;
-    sum += x[at] * y[i];
-  }
-  return sum;
+  return x.reduce((sum, value, at) => sum + value * y[at % y.length], 0);
 }

@@ -2,23 +2,21 @@
    Heads tab; what a server gives them there, the network gives them here. */
 
 import { page } from "./api.js";
-import { TextBox } from "./box.js";
+import { mount, show } from "./app.js";
+import { Box, BoxTools } from "./box.js";
 import { Classifier, JOIN } from "./classifier.js";
-import { element, showError } from "./dom.js";
-import { layOut } from "./index.js";
-import { linkOf, readLink } from "./link.js";
+import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
-import { MindView } from "./mind.js";
-import { reportViews } from "./report.js";
-import { followTheme, newStore } from "./store.js";
+import { Mind, changeMind } from "./mind.js";
+import { html } from "./preact.js";
+import { Report } from "./report.js";
+import { newStore } from "./store.js";
 import { t } from "./strings.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
-const NEXT = { zero: "uniform", uniform: "on" }; // a head that is on is switched off first
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
-  ["o", t`the chosen head: off, average, on`],
   ["a", t`all heads on`],
   ["k", t`compare the next texts with this one`],
 ];
@@ -37,29 +35,42 @@ function pause() {
 
 /* Reads texts, and puts what comes of them into the store. */
 class Live {
-  constructor(store, classifier) {
-    Object.assign(this, { store, classifier, parts: [], turn: 0, whole: null });
-    this.numbers = { ...page.numbers, step: 0 };
+  constructor(store) {
+    Object.assign(this, { store, classifier: null, parts: [], turn: 0, whole: null });
+    store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
   }
 
   /* Read a text with the heads that are ablated now. A later call overtakes this one. */
   async read(parts = this.parts) {
+    if (this.classifier === null) return;
+    const { store } = this;
     this.parts = parts;
     this.turn += 1;
-    this.since = performance.now();
-    this.seconds = null;
-    const { ablated } = this.store;
+    const since = performance.now();
+    const show = (result) => this.show(result, since);
+    const { ablated } = store;
     const key = JSON.stringify(parts);
-    const hasWhole = this.whole?.key === key;
-    if (!hasWhole) {
-      const result = await this.compute(parts, new Map(), ablated.size === 0);
-      if (result === null) return;
-      this.whole = { key, result };
+    store.setErrors({ box: null });
+    try {
+      const hasWhole = this.whole?.key === key;
+      if (!hasWhole) {
+        const isAll = ablated.size === 0;
+        const result = await this.compute(parts, new Map(), isAll ? show : () => null);
+        if (result === null) return;
+        this.whole = { key, result };
+      } else if (ablated.size === 0) show(this.whole.result);
+      if (ablated.size > 0 && (await this.compute(parts, ablated, show)) === null) return;
+    } catch (error) {
+      store.setErrors({ box: t`This text cannot be read: ${error.message}` });
+      return;
     }
-    if (ablated.size > 0) {
-      if ((await this.compute(parts, ablated, true)) === null) return;
-    } else if (hasWhole) this.show(this.whole.result);
-    this.onRead();
+    changeMind(store, this.result, (text) => this.logOdds(text));
+  }
+
+  /* Another text altogether, whose classes are its own; or of the same classes. */
+  open(parts, pair = null) {
+    this.store.set({ pair, typed: parts, isChoice: true });
+    return this.read(parts);
   }
 
   /* The log-odds of another text under the heads that are ablated now, in slices. */
@@ -67,12 +78,12 @@ class Live {
     return this.work(this.classifier.logOdds(text.split(JOIN), this.store.ablated), () => null);
   }
 
-  /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
-  async compute(parts, ablations, isShown) {
+  compute(parts, ablations, show) {
     const steps = this.classifier.steps(parts, { ablations, labels: this.store.pair ?? [] });
-    return this.work(steps, (result) => isShown && this.show(result));
+    return this.work(steps, show);
   }
 
+  /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
   async work(steps, show) {
     const { turn } = this;
     let since = performance.now();
@@ -86,164 +97,117 @@ class Live {
     }
   }
 
-  show(result) {
+  show(result, since) {
     const { store, parts } = this;
     const maps = new Maps(result.arrays);
     const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
     const label = page.live.examples.find(isPart)?.label ?? null;
-    let text = { ...result.text, label, notes: {} };
-    const before = store.shownText;
-    const isSame = JSON.stringify(before) === JSON.stringify(text);
-    if (isSame) text = before; // its words stay as they are, and what is chosen among them
-    const index = isSame ? store.index : { ...page.index, texts: [text] };
-    const changes = { index, maps, shown: 0, numbers: this.numbers, bestNumbers: this.numbers };
-    if (!isSame) Object.assign(changes, { word: null, lit: null, lock: null, query: 0, key: null });
-    const { probabilities } = result;
-    const logOdds = Array.from(result.logits, (logit) => logit / page.network.temperature);
-    this.result = { parts, text, maps, probabilities, logOdds };
-    this.seconds ??= (performance.now() - this.since) / 1000;
-    store.set({ ...changes, ...this.compared(store.kept), text: 0 });
+    const text = { ...result.text, label, notes: {} };
+    const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
+    if (!isSame) {
+      const index = { ...page.index, texts: [text] };
+      store.set({ index, lit: null, query: 0, key: null });
+    }
+    if (this.since !== since) store.set({ seconds: (performance.now() - since) / 1000 });
+    this.since = since; // of a text that is shown twice the first time counts
+    const { probabilities, logits } = result;
+    const logOdds = Array.from(logits, (logit) => logit / page.network.temperature);
+    this.result = { parts, text: store.shownText, maps, probabilities, logOdds };
+    store.set({ maps, ...this.compared(store.kept) });
     hold(store);
-    this.onShow();
   }
 
   /* What the text is held against: one that is kept, else itself with all heads. */
   compared(kept) {
-    if (kept !== null) {
-      const { text, maps, probabilities } = kept;
-      const index = { layers: page.index.layers };
-      const name = t`the other text`;
-      return {
-        other: { run: name, step: 0, index, text, maps }, reference: { name, probabilities },
-      };
-    }
-    if (this.store.ablated.size === 0 || this.whole === null) {
-      return { other: null, reference: null };
-    }
-    const { probabilities } = this.whole.result;
-    return { other: null, reference: { name: t`all heads`, probabilities } };
+    const name = kept ? t`the other text` : t`all heads`;
+    const { probabilities } = kept ?? this.whole?.result ?? {};
+    const isHeld = kept || this.store.ablated.size > 0;
+    const other = kept && { ...kept, name, index: page.index };
+    return { other, reference: isHeld && probabilities ? { name, probabilities } : null };
   }
 
   keep(kept) {
     const compare = kept && { run: "", step: 0, text: null };
-    this.store.set({ kept, ...this.compared(kept), compare });
+    this.store.set({ kept, ...this.compared(kept), compare, isChoice: true });
+  }
+
+  /* Show what an address says; what the run does not have is left out. */
+  async follow({ parts, kept, ablated, pair, unit, layer, head, query }) {
+    const { store } = this;
+    const { heads, classes } = page.index;
+    const isHead = ([own, at]) => at < (heads[own] ?? 0);
+    if (kept) {
+      await this.read(kept);
+      this.keep(this.result);
+    }
+    const known = [...ablated].filter(([place]) => isHead(place.split(",").map(Number)));
+    const isPair = pair?.every((place) => place < classes.length);
+    const typed = store.typed.map((_, at) => (parts ?? page.live.parts)[at] ?? "");
+    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed, unit });
+    await this.read(typed);
+    store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
+    if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);
   }
 }
 
 export async function render() {
-  const store = newStore();
-  store.set({ kept: null, run: "", loadedRun: "", runs: [{ run: "" }], canSwitch: true });
   followTheme();
   if (!page.network) {
     renderReport();
     return;
   }
-  const box = new TextBox(store, page.live);
-  const mind = new MindView(store);
-  layOut(store, { top: box.root, tools: [box.tools], keys: KEYS });
-  document.querySelector("main > .answer").after(mind.root);
-  if (page.report) document.querySelector("main > .folds").before(...reportViews((text) => {
-    box.open(text.split(JOIN));
+  const store = newStore();
+  const { pair, examples, dtype } = page.live;
+  const typed = pair ? ["", ""] : [""];
+  store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
+  const numbers = { ...page.numbers, step: 0 };
+  store.set({ run: "", runs: [{ run: "" }], index: { ...page.index, texts: [] }, numbers });
+  const live = new Live(store);
+  const openText = (text) => {
+    live.open(text.split(JOIN));
     window.scrollTo({ top: 0 });
-  }));
+  };
+  mount(store, {
+    box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
+    tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
+    mind: () => html`<${Mind}
+      store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
+    />`,
+    report: page.report && (() => html`<${Report} open=${openText} />`),
+    keys: KEYS,
+  });
   await pause(); // the box is there before the network is unpacked
-  let live;
   try {
-    live = new Live(store, await Classifier.open(page.network));
+    live.classifier = await Classifier.open(page.network);
   } catch (error) {
-    showError(box.error, t`The network cannot run here: ${error.message}`);
+    store.setErrors({ box: t`The network cannot run here: ${error.message}` });
     store.set({ canSwitch: false });
     if (page.texts.length > 0) new Loader(store).openPage(page);
     return;
   }
-  live.onShow = () => box.showCount(live);
-  live.onRead = () => {
-    const { text, logOdds } = live.result;
-    mind.show(text, logOdds, (other) => live.logOdds(other));
-  };
-  mind.onOpen = (text) => box.open(text.split(JOIN), store.pair);
-  const read = (parts) => live.read(parts).catch((error) => {
-    showError(box.error, t`This text cannot be read: ${error.message}`);
-  });
-  box.onText = read;
-  box.onKeep = () => live.keep(live.result ?? null);
-  box.onDrop = () => live.keep(null);
-  box.linkTo = () => linkOf(store, live.parts);
-  store.subscribe(["ablated"], () => live.parts.length > 0 && read(live.parts));
-  const open = async (link) => {
-    if (link.kept !== null) {
-      await read(link.kept);
-      live.keep(live.result);
-    }
-    store.set({ ablated: link.ablated, pair: link.pair });
-    box.fill(link.parts ?? page.live.parts);
-    await read(box.parts);
-    store.set(link.chosen);
-  };
-  listen(box, store, live);
-  await open(readLink(page.index));
-  keepLink(store, box, () => open(readLink(page.index)));
+  listen(store, live);
+  await live.follow(readLink());
+  keepLink(store, (link) => live.follow(link));
 }
 
 /* The report of a run whose network does not run here. */
 function renderReport() {
-  document.body.classList.add("page");
-  const title = element("div", "line", element("h1", { dir: "auto" }, page.title));
   const words = t`The network does not run in this page: ${page.report.without}`;
-  const why = element("p", "notes", words);
-  const header = element("header", "toolbar", title, why);
-  document.body.replaceChildren(header, element("main", {}, ...reportViews(null)));
+  show(() => html`
+    <header class="toolbar"><h1 dir="auto">${page.title}</h1><p class="notes">${words}</p></header>
+    <main><${Report} open=${null} /></main>`);
 }
 
-/* The address is a link to what is shown, so that a reload shows it again. Typing changes it; a
-   text that is opened, classes that are chosen and heads that are ablated make an entry in the
-   history, to which the browser goes back. */
-function keepLink(store, box, open) {
-  if (location.protocol === "about:") return;
-  let timer = null;
-  let isChoice = false;
-  let written = location.hash;
-  let pair = store.pair?.join();
-  const write = () => {
-    const link = box.linkTo();
-    if (link === null || new URL(link).hash === location.hash) return;
-    history[isChoice ? "pushState" : "replaceState"](null, "", link);
-    written = location.hash;
-    isChoice = false;
-  };
-  box.onOpen = () => (isChoice = true);
-  store.subscribe(["ablated"], () => (isChoice = true));
-  store.subscribe(["pair"], () => {
-    const now = store.pair?.join();
-    if (now && pair && now !== pair) isChoice = true;
-    pair = now;
-  });
-  const linked = ["maps", "pair", "layer", "head", "compare", "unit", "view"];
-  store.subscribe(linked, () => {
-    clearTimeout(timer);
-    timer = setTimeout(write, 300);
-  });
-  window.addEventListener("hashchange", async () => {
-    if (location.hash === written) return;
-    written = location.hash;
-    await open();
-    isChoice = false;
-  });
-}
-
-function listen(box, store, live) {
+function listen(store, live) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.target.closest?.("textarea, input, select")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const { layer, head, ablated, kept } = store;
-    if (event.key === "/") box.focus();
-    else if (event.key === "o") {
-      store.switchHead(layer, head, NEXT[ablated.get(`${layer},${head}`)] ?? "zero");
-    } else if (event.key === "a") store.set({ ablated: new Map() });
-    else if (event.key === "k") live.keep(kept === null ? live.result : null);
+    if (event.key === "/") document.querySelector("textarea").select();
+    else if (event.key === "a") store.set({ ablated: new Map(), isChoice: true });
+    else if (event.key === "k") live.keep(store.kept === null ? live.result : null);
     else return;
     event.preventDefault();
   });

@@ -1,10 +1,11 @@
 /* The words of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
    Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone). */
 
+import { signOf } from "./parts.js";
+
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
 const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
-const SIGNS = { " ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡" };
 
 /* The inside of a regular expression's character class: ranges are first, last, first, last ... */
 function inside(ranges) {
@@ -14,13 +15,8 @@ function inside(ranges) {
 
 /* A text with signs for whitespace and control characters. */
 function visible(text, hidden) {
-  return Array.from(text, (character) => {
-    if (SIGNS[character]) return SIGNS[character];
-    const code = character.codePointAt(0);
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    if (!hidden.test(character)) return character;
-    return `<U+${code.toString(16).toUpperCase().padStart(4, "0")}>`;
-  }).join("");
+  const isShown = (character) => character > " " && character !== "\x7f" && !hidden.test(character);
+  return Array.from(text, (each) => (isShown(each) ? each : signOf(each))).join("");
 }
 
 /* Every character's lower case by itself: unlike toLowerCase of a word, ΟΔΟΣ becomes οδοσ. */
@@ -52,8 +48,7 @@ class NormalForm {
     return Array.from(both).length === 1 && this.decomposed.test(both) ? both : null;
   }
 
-  /* NFKC of a cluster, step by step: [character, its place in the cluster], of characters that are
-     composed the first one's. */
+  /* NFKC of a cluster, step by step: [character, its place; of composed ones the first place]. */
   composed(cluster) {
     const found = []; // decomposed, with how many characters each is more than the text has
     for (const character of cluster) {
@@ -181,13 +176,9 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
-  /* The places of tokens that the vocabulary does not have. */
-  unknownIn(ids) {
-    return [...ids.keys()].filter((place) => ids[place] === this.special.unknown);
-  }
-
-  /* Of [text] or two texts {ids, tokens, pieces, segments, special}: pieces of the texts, null for
-     special tokens; segments says which text each token is of, null where there is one. */
+  /* Of [text] or two texts {ids, tokens, pieces, segments, special, unknown}: pieces of the texts,
+     null for special tokens; segments says which text each token is of; the places of tokens that
+     are special, and of those that the vocabulary does not have. */
   encode(parts) {
     const read = parts.map((part) => this.beginning(part));
     const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
@@ -204,6 +195,7 @@ export class Tokenizer {
       result.segments.push(...words.map(() => at), at);
       result.special.push(result.ids.length - 1);
     });
-    return result;
+    const places = [...result.ids.keys()];
+    return { ...result, unknown: places.filter((place) => result.ids[place] === unknown) };
   }
 }

@@ -1,8 +1,5 @@
-/* The log-odds of a class against another as a sum: over words and biases; and for each layer over
-   what passes through its heads, what goes past them and the biases above.
-   See docs/contributions.md. */
+/* The log-odds of a class against another as sums: see docs/contributions.md. */
 
-import { otherMaps } from "./compare.js";
 import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
@@ -22,7 +19,7 @@ export function knownClasses(maps) {
 }
 
 /* The two classes that are chosen, where their sums are known; else the text's own. */
-export function pairOf({ maps, pair }) {
+function pairOf({ maps, pair }) {
   const own = ownPair(maps);
   if (own === null || pair === null) return own;
   const known = knownClasses(maps);
@@ -33,35 +30,28 @@ export function pairOf({ maps, pair }) {
 
 class Contributions {
   constructor(maps, [asked, against]) {
-    Object.assign(this, { asked, against });
-    this.classes = knownClasses(maps);
-    const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}heads`).shape;
-    Object.assign(this, { layers, widest: heads, tokens });
+    Object.assign(this, { asked, against, byUnit: new Map() });
+    const classes = knownClasses(maps);
+    const [own, other] = [asked, against].map((place) => classes.indexOf(place));
+    // Of an array [..., classes], what is for the one class and not for the other.
     const part = (name) => {
       const values = maps.values(`${PREFIX}${name}`);
-      return values ? this.toward(values) : null;
+      return values && new Float32Array(values.length / classes.length).map((_, at) => {
+        const first = at * classes.length;
+        return values[first + own] - (other < 0 ? 0 : values[first + other]);
+      });
     };
+    const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}heads`).shape;
+    Object.assign(this, { layers, widest: heads, tokens });
     this.words = part("words"); // [tokens]
     this.unseen = part("rest")?.[0] ?? 0; // of words that are not shown
     this.cells = part("heads"); // [layers, heads, tokens]
     this.rest = part("heads_rest") ?? new Float32Array(layers * heads);
-    this.past = part("past");
     this.biasesOf = part("biases"); // [layers + 1]
     this.biases = sumOf(this.biasesOf);
     this.total = part("log_odds")?.[0] ?? sumOf(this.words) + this.unseen + this.biases;
-  }
-
-  /* Of an array [..., classes], what is for the one class and not for the other. */
-  toward(values) {
-    const count = this.classes.length;
-    const own = this.classes.indexOf(this.asked);
-    const other = this.classes.indexOf(this.against);
-    const result = new Float32Array(values.length / count);
-    for (let at = 0; at < result.length; at += 1) {
-      const against = other < 0 ? 0 : values[at * count + other];
-      result[at] = values[at * count + own] - against;
-    }
-    return result;
+    const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
+    this.missed = Math.abs(missed) > MOST_MISSED ? missed : 0; // what is in no part
   }
 
   has(layer, head) {
@@ -79,11 +69,19 @@ class Contributions {
     return sumOf(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
   }
 
+  /* All heads, layer after layer, as [layer, head]. */
+  get places() {
+    const all = Array.from({ length: this.layers * this.widest }, (_, at) => {
+      return [Math.floor(at / this.widest), at % this.widest];
+    });
+    return all.filter((place) => this.has(...place));
+  }
+
   /* The heads of a layer as [head, sum], the largest first. */
   headsOf(layer) {
-    return Array.from({ length: this.widest }, (_, head) => head)
-      .filter((head) => this.has(layer, head))
-      .map((head) => [head, this.headSum(layer, head)])
+    return this.places
+      .filter(([own]) => own === layer)
+      .map(([, head]) => [head, this.headSum(layer, head)])
       .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   }
 
@@ -94,20 +92,24 @@ class Contributions {
     return layers.reduce((best, layer) => (size(layer) > size(best) ? layer : best), 0);
   }
 
+  /* And of it the head that passes most. */
+  get first() {
+    return this.headsOf(this.layer)[0]?.[0] ?? 0;
+  }
+
   biasesAbove(layer) {
     return sumOf(this.biasesOf.slice(layer + 1));
   }
 
-  /* What is in no part. */
-  get missed() {
-    const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
-    return Math.abs(missed) > MOST_MISSED ? missed : 0;
+  /* What goes past the heads of a layer, in the residual stream. */
+  past(layer) {
+    const through = sumOf(this.headsOf(layer).map(([, value]) => value));
+    return this.total - this.missed - this.biasesAbove(layer) - through;
   }
 
   /* What the words of a text add: {units, sums, groups, scale}. A group is of equal words, as
      {word, places, value}, the largest first; `scale` has the full colour. */
   inWords(shownText, unit) {
-    this.byUnit ??= new Map();
     const units = unitsOf(shownText, unit);
     if (!this.byUnit.has(units)) {
       const sums = units.map(({ start, end }) => sumOf(this.words.subarray(start, end)));
@@ -141,16 +143,14 @@ export function sumOf(values) {
   return values.reduce((total, value) => total + (value || 0), 0);
 }
 
-const known = new WeakMap(); // of each step's maps: pair -> contributions
+const known = new WeakMap(); // of each step's maps: {pair: contributions}
 
 function ofMaps(maps, pair) {
   if (pair === null || !maps?.values(`${PREFIX}heads`)) return null;
   const classes = knownClasses(maps);
   if (!pair.every((place) => place === -1 || classes.includes(place))) return null;
-  if (!known.has(maps)) known.set(maps, new Map());
-  const key = pair.join(" ");
-  if (!known.get(maps).has(key)) known.get(maps).set(key, new Contributions(maps, pair));
-  return known.get(maps).get(key);
+  if (!known.has(maps)) known.set(maps, {});
+  return (known.get(maps)[pair] ??= new Contributions(maps, pair));
 }
 
 /* The contributions of the shown step. */
@@ -160,5 +160,5 @@ export function contributionsOf(store) {
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  return ofMaps(otherMaps(store), pairOf(store));
+  return ofMaps(store.other?.maps, pairOf(store));
 }

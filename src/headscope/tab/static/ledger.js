@@ -2,142 +2,100 @@
    the right, those against it in a row back, and at its end the other words and the biases. */
 
 import { contributionsOf, sumOf } from "./contributions.js";
-import { classLabel, element, formatSigned, isolated, legible, panel } from "./dom.js";
+import { Panel, classLabel, formatSigned, isolated, legible, pointing } from "./parts.js";
+import { html } from "./preact.js";
 import { roundedTo } from "./rounding.js";
 import { parts, t } from "./strings.js";
+import { languageOf } from "./words.js";
 
 const LEAST = 0.025; // share of the bar, below which a word is one of the others
 const MOST = 12; // words that have a part of their own
 
-/* The parts of the log-odds: words {word, tokens, value}, others, biases, and what is missing. */
-function termsOf(contributions, { units, groups }) {
+/* The parts of the log-odds, to the hundredth, that add up; and their total. */
+function termsOf(found, { units, groups }) {
   const size = sumOf(groups.map(({ value }) => Math.abs(value)));
   const isLarge = ({ value }, at) => at < MOST && Math.abs(value) >= LEAST * size;
   const named = groups.filter(isLarge).map(({ word, places, value }) => {
-    const own = { word, times: places.length, units: places.map((at) => units[at]) };
-    return { kind: "word", value, ...own };
+    const times = places.length > 1 ? ` ×${places.length}` : "";
+    const name = `${legible(word)}${times}`;
+    return { kind: "word", word, name, value, units: places.map((at) => units[at]) };
   });
   const rest = groups.slice(named.length);
-  const parts = [...named];
+  const terms = [...named];
   if (rest.length > 0) {
     const tokens = rest.flatMap(({ places }) => places.map((at) => units[at]));
-    const value = sumOf(rest.map((group) => group.value));
     const name = tokens.length === 1 ? t`1 other word` : t`${tokens.length} other words`;
-    parts.push({ kind: "others", name, value, units: tokens });
+    const value = sumOf(rest.map((group) => group.value));
+    terms.push({ kind: "others", name, value, units: tokens });
   }
-  const { unseen, biases, missed } = contributions;
-  if (unseen !== 0) parts.push({ kind: "others", name: t`words not shown`, value: unseen });
-  parts.push({ kind: "biases", name: t`biases`, value: biases });
-  if (missed !== 0) parts.push({ kind: "missed", name: t`not attributed`, value: missed });
-  return parts;
+  const { unseen, biases, missed } = found;
+  if (unseen !== 0) terms.push({ kind: "others", name: t`words not shown`, value: unseen });
+  terms.push({ kind: "biases", name: t`biases`, value: biases });
+  if (missed !== 0) terms.push({ kind: "missed", name: t`not attributed`, value: missed });
+  const total = Math.round(100 * found.total);
+  const numbers = roundedTo(terms.map(({ value }) => value), total);
+  return [terms.map((term, at) => ({ ...term, number: numbers[at] / 100 })), total / 100];
 }
 
-export class LedgerView {
-  constructor(store) {
-    this.store = store;
-    this.sum = element("small", "sum");
-    this.bar = element("div", { class: "ledger", role: "img" });
-    this.axis = element("div", { class: "ledger-axis", "aria-hidden": "true" });
-    this.panel = panel("adds-up", t`What it adds up to`, this.bar, this.axis);
-    this.root = this.panel.root;
-    this.panel.title.append(this.sum);
-    const point = (event) => {
-      const token = event.target.closest("[data-token]")?.dataset.token;
-      if (token !== undefined) store.pointWord(Number(token));
-    };
-    this.bar.addEventListener("pointerover", point);
-    this.bar.addEventListener("pointerleave", () => store.leave());
-    const shown = ["maps", "index", "text", "other", "compare", "pair", "unit"];
-    store.subscribe(shown, () => this.show());
-    store.subscribe(["lit"], () => this.mark());
-    this.show();
-  }
+/* Parts for the class from 0 to the right, those against it back to the left, in percent. */
+function laidOut(terms, total) {
+  const most = sumOf(terms.map(({ number }) => Math.max(0, number)));
+  const low = Math.min(0, total);
+  const place = (value) => (100 * (value - low)) / Math.max(most - low, 0.01);
+  let at = 0;
+  const lay = (own) => own.map((term) => {
+    const before = at;
+    at += term.number;
+    const [from, to] = [before, at].sort((a, b) => a - b).map(place);
+    return { ...term, from, wide: to - from };
+  });
+  const gains = lay(terms.filter(({ number }) => number > 0));
+  return { rows: [gains, lay(terms.filter(({ number }) => number < 0))], place };
+}
 
-  show() {
-    const { store } = this;
-    const contributions = contributionsOf(store);
-    this.root.hidden = contributions === null || store.shownText === null;
-    if (this.root.hidden) return;
-    const terms = termsOf(contributions, contributions.inWords(store.shownText, store.unit));
-    const total = Math.round(100 * contributions.total);
-    const numbers = roundedTo(terms.map(({ value }) => value), total);
-    terms.forEach((part, at) => (part.number = numbers[at] / 100));
-    this.lay(terms, total / 100);
-    const words = terms.map(({ word, name, number }) => {
-      return `${word === undefined ? name : legible(word)} ${formatSigned(number, 2)}`;
-    });
-    const sum = `= ${formatSigned(total / 100, 2)}`;
-    this.bar.setAttribute("aria-label", `${words.join(", ")} ${sum}`);
-    this.showSum(contributions, terms, total);
-  }
+export function Ledger({ store }) {
+  const found = contributionsOf(store);
+  if (found === null) return null;
+  const { lit } = store;
+  const [terms, total] = termsOf(found, found.inWords(store.shownText, store.unit));
+  const { rows, place } = laidOut(terms, total);
+  const words = terms.map(({ name, number }) => `${name} ${formatSigned(number)}`).join(", ");
+  const segmentOf = ({ kind, word, name, number, units = [], from, wide }) => {
+    const isLit = lit !== null && units.some(({ start, end }) => lit >= start && lit < end);
+    const names = ["segment", kind, number < 0 && "less", isLit && "lit"].filter(Boolean);
+    return html`<div
+      class=${names.join(" ")} title="${name} ${formatSigned(number)}"
+      style=${{ "--from": `${from}%`, "--wide": `${wide}%` }}
+      data-token=${kind === "word" ? units[0].start : null}
+    >
+      <b>${word === undefined ? name : isolated(word)}</b><span>${formatSigned(number)}</span>
+    </div>`;
+  };
+  const label = (value, ...content) => {
+    const style = { "--at": `${place(value)}%` };
+    return html`<span class=${place(value) > 50 ? "end" : ""} style=${style}>${content}</span>`;
+  };
+  const filled = rows.filter((row) => row.length > 0);
+  const sum = html`<span class="sum">${sumLine(store, found, terms, total)}</span>`;
+  const end = [formatSigned(total), " → ", classLabel(store, found.asked)];
+  return html`<${Panel} name="adds-up" title=${t`What it adds up to`} about=${sum}>
+    <div
+      class="ledger" role="img" aria-label="${words} = ${formatSigned(total)}"
+      lang=${languageOf(store.shownText.text)} ...${pointing(store)}
+    >${filled.map((row) => html`<div class="ledger-row">${row.map(segmentOf)}</div>`)}</div>
+    <div class="ledger-axis" aria-hidden="true">${label(0, "0")}${label(total, end)}</div>
+  </${Panel}>`;
+}
 
-  /* Parts for the class from 0 to the right, then those against it from there to the left. */
-  lay(parts, total) {
-    const gains = parts.filter(({ number }) => number > 0);
-    const losses = parts.filter(({ number }) => number < 0);
-    const most = sumOf(gains.map(({ number }) => number));
-    const low = Math.min(0, total);
-    const span = Math.max(most - low, 0.01);
-    const place = (value) => (100 * (value - low)) / span;
-    let at = 0;
-    const right = gains.map((part) => {
-      at += part.number;
-      return this.segment(part, place(at - part.number), place(at));
-    });
-    const left = losses.map((part) => {
-      at += part.number;
-      return this.segment(part, place(at), place(at - part.number));
-    });
-    this.segments = [...right, ...left];
-    const rows = [right, left].filter((row) => row.length > 0);
-    const rowOf = (row) => element("div", "ledger-row", ...row.map(({ node }) => node));
-    this.bar.replaceChildren(...rows.map(rowOf));
-    const { store } = this;
-    const { asked } = contributionsOf(store);
-    const label = (value, ...words) => {
-      const node = element("span", place(value) > 50 ? "end" : "", ...words);
-      node.style.setProperty("--at", `${place(value)}%`);
-      return node;
-    };
-    const end = [formatSigned(total, 2), " → ", classLabel(store, asked)];
-    this.axis.replaceChildren(label(0, "0"), label(total, ...end));
-    this.mark();
-  }
-
-  segment(part, from, to) {
-    const { kind, word, name, times, number, units = [] } = part;
-    const less = number < 0 ? " less" : "";
-    const title = word === undefined ? name : legible(word);
-    const label = word === undefined ? element("b", {}, name) : element("b", {}, isolated(word));
-    const value = element("span", {}, formatSigned(number, 2));
-    const node = element("span", `segment ${kind}${less}`, label, value);
-    node.title = `${title}${times > 1 ? ` ×${times}` : ""} ${formatSigned(number, 2)}`;
-    if (kind === "word") node.dataset.token = units[0].start;
-    node.style.setProperty("--from", `${from}%`);
-    node.style.setProperty("--wide", `${to - from}%`);
-    return { node, units };
-  }
-
-  mark() {
-    const { lit } = this.store;
-    for (const { node, units } of this.segments ?? []) {
-      const isLit = lit !== null && units.some(({ start, end }) => lit >= start && lit < end);
-      node.classList.toggle("lit", isLit);
-    }
-  }
-
-  /* The sum in words: all words, and what stands beside them. */
-  showSum({ asked, against }, terms, total) {
-    const { store } = this;
-    const words = terms.filter(({ kind }) => kind === "word" || kind === "others");
-    const sums = [[t`words`, sumOf(words.map(({ number }) => number))]];
-    sums.push(...terms.slice(words.length).map(({ name, number }) => [name, number]));
-    const shown = sums.flatMap(([name, number], at) => {
-      return [at === 0 ? "" : " ", element("strong", {}, formatSigned(number, 2)), ` ${name}`];
-    });
-    const toward = against < 0 ? t`its absence` : classLabel(store, against);
-    const end = element("strong", {}, formatSigned(total / 100, 2));
-    const sum = parts`${end} log-odds of ${classLabel(store, asked)} over ${toward}`;
-    this.sum.replaceChildren(...shown, " = ", ...sum);
-  }
+/* The sum in words: all words, and what stands beside them. */
+function sumLine(store, { asked, against }, terms, total) {
+  const isWord = ({ kind }) => kind === "word" || kind === "others";
+  const sums = [{ name: t`words`, number: sumOf(terms.filter(isWord).map((term) => term.number)) }];
+  sums.push(...terms.filter((term) => !isWord(term)));
+  const shown = sums.map(({ name, number }, at) => {
+    return [at === 0 ? "" : " ", html`<strong>${formatSigned(number)}</strong>`, ` ${name}`];
+  });
+  const toward = against < 0 ? t`its absence` : classLabel(store, against);
+  const end = html`<strong>${formatSigned(total)}</strong>`;
+  return [shown, " = ", parts`${end} log-odds of ${classLabel(store, asked)} over ${toward}`];
 }

@@ -1,103 +1,79 @@
 /* Fetches what the choices ask for; an error goes to the place where the thing would be. */
 
-import { headsOf, rankHeads } from "./ablation.js";
-import { Latest, askJson, askMaps, askNumbers, outcome } from "./api.js";
+import { rankHeads } from "./answer.js";
+import { askJson, askMaps, askNumbers, latest, outcome, page } from "./api.js";
 import { contributionsOf, ownPair } from "./contributions.js";
 import { nearest } from "./store.js";
+import { t } from "./strings.js";
 
-const NOTHING = { index: null, maps: null, numbers: null, bestNumbers: null, shown: null };
+const OF_STEP = { maps: null, shown: null };
+const OF_RUN = { ...OF_STEP, index: null, numbers: null, bestNumbers: null, learned: null };
 
 export class Loader {
   constructor(store) {
-    this.store = store;
-    this.mapRequests = new Latest();
-    this.numberRequests = new Latest();
-    this.otherRequests = new Latest();
-    store.subscribe(["run"], () => store.page || this.loadIndex());
+    Object.assign(this, { store, requests: latest(), otherRequests: latest() });
+    store.subscribe(["run"], () => page || this.loadIndex());
     store.subscribe(["run", "text"], () => {
-      // Of other tokens.
-      store.set({ maps: null, shown: null, other: null, word: null, lit: null });
-      for (const name of ["maps", "other"]) store.setError(name, null);
+      store.set({ ...OF_STEP, other: null, lit: null }); // of other tokens
+      store.setErrors({ maps: null, other: null });
     });
-    store.subscribe(["run", "text", "step", "index"], () => {
-      this.loadMaps();
-      this.loadNumbers();
-    });
+    store.subscribe(["run", "text", "step", "index"], () => this.loadStep());
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
-    store.subscribe(["run", "index"], () => this.loadBestNumbers());
+    store.subscribe(["run", "index"], () => this.loadBest());
     store.subscribe(["bestNumbers", "numbers", "maps"], () => hold(store));
   }
 
   /* The one step of a page, whose texts are all here. */
   openPage({ index }) {
-    this.store.set({ run: "", loadedRun: "", runs: [{ run: "" }] });
+    this.store.set({ run: "", runs: [{ run: "" }] });
     this.useIndex(index);
   }
 
-  /* The runs; and what is new of the chosen one. `link` is what the address asks for. */
+  /* The runs, and what is new of the chosen one. The first time the run that the link names; where
+     it names none that is here, the newest. */
   async refresh(link) {
     const { store } = this;
-    try {
-      const { runs, logdir } = await askJson("runs");
-      const find = (listed) => listed.find(({ run }) => run === store.run);
-      const hasChanged = JSON.stringify(find(store.runs)) !== JSON.stringify(find(runs));
-      store.set({ runs, logdir });
-      store.setError("runs", runs.length === 0 ? "No run here has recorded heads yet." : null);
-      if (store.run === null && runs.length > 0) this.openFirst(runs, link);
-      else if (hasChanged) this.loadIndex();
-    } catch (error) {
-      store.setError("runs", error.message);
-    }
-  }
-
-  /* The run that the link names; without one, the newest. */
-  openFirst(runs, link) {
+    const [answer, failure] = await outcome(askJson("runs"));
+    store.setErrors({ runs: failure });
+    if (failure !== null) return;
+    const { runs, logdir } = answer;
+    const find = (listed) => listed.find(({ run }) => run === store.run);
+    const hasChanged = JSON.stringify(find(store.runs)) !== JSON.stringify(find(runs));
+    store.set({ runs, logdir });
+    if (runs.length === 0) store.setErrors({ runs: t`No run here has recorded heads yet.` });
+    else if (store.run !== null && hasChanged) this.loadIndex();
+    if (store.run !== null || runs.length === 0) return;
     const first = newest(runs).run;
     const isKnown = !link.run || runs.some(({ run }) => run === link.run);
-    const words = `There is no run ${link.run} here: this is ${first}.`;
-    if (!isKnown) this.store.setError("runs", words);
+    const words = t`There is no run ${link.run} here: this is ${first}.`;
+    if (!isKnown) store.setErrors({ runs: words });
     this.open(isKnown ? { ...link, run: link.run || first } : { run: first });
   }
 
   /* Show what a link says; what it leaves open, as the page opens. */
   open({ run, text = null, step = null, layer = null, head = null, query = null, ...others }) {
     const { store } = this;
-    const changes = {
-      ...others,
-      run,
-      step,
-      layer: layer ?? 0,
-      head: head ?? 0,
-      query: query ?? 0,
-      key: null,
-      lock: null,
-      wanted: text,
-      follow: step === null,
-      stepChosen: step !== null,
-      headChosen: layer !== null || head !== null,
-    };
+    const chosen = { follow: step === null, stepChosen: step !== null };
     const place = store.index?.texts.findIndex(({ name }) => name === text) ?? -1;
-    if (run === store.run && place >= 0) changes.text = place;
-    store.set(changes);
+    if (run === store.run && place >= 0) chosen.text = place;
+    chosen.headChosen = layer !== null || head !== null;
+    const places = { layer: layer ?? 0, head: head ?? 0, query: query ?? 0, key: null };
+    store.set({ ...others, ...chosen, ...places, run, step, wanted: text });
   }
 
   async loadIndex() {
     const { store } = this;
-    const { run } = store;
-    if (store.loadedRun !== run) {
-      store.set({ ...NOTHING, errors: { runs: store.errors.runs ?? null } });
-    }
+    const { run, listed } = store;
+    if (store.loadedRun !== run) store.set({ ...OF_RUN, errors: { runs: store.errors.runs } });
     store.loadedRun = run;
-    try {
-      const failure = store.runs.find((each) => each.run === run)?.error;
-      if (failure) throw new Error(failure);
-      const index = await askJson("index", { run });
-      if (run === store.run) this.useIndex(index);
-    } catch (error) {
-      if (run !== store.run) return;
-      store.set(NOTHING);
-      store.setError("index", error.message);
-      return;
+    const [index, failure] = await outcome(
+      listed?.error ? Promise.reject(Error(listed.error)) : askJson("index", { run }),
+    );
+    if (run !== store.run) return;
+    if (failure === null) this.useIndex(index);
+    else {
+      store.set(OF_RUN);
+      store.setErrors({ index: failure });
     }
   }
 
@@ -106,124 +82,106 @@ export class Loader {
     const wanted = index.texts.findIndex(({ name }) => name === store.wanted);
     const text = wanted >= 0 ? wanted : Math.min(store.text, index.texts.length - 1);
     const layer = Math.min(store.layer, index.layers.length - 1);
-    const changes = { index, text, layer, wanted: null };
-    changes.head = Math.min(store.head, (index.heads[layer] ?? 1) - 1);
+    const head = Math.min(store.head, (index.heads[layer] ?? 1) - 1);
     const last = index.steps.at(-1)?.step ?? null;
-    if (!store.stepChosen) changes.step = bestStep(index)?.step ?? last;
-    else if (store.follow) changes.step = last;
-    changes.follow = (changes.step ?? store.step) === last;
-    if (Math.max(store.query, store.key ?? 0) >= index.texts[text].tokens.length) {
-      Object.assign(changes, { query: 0, key: null, lock: null });
-    }
-    const waits = "No step is recorded yet: the first appears by itself.";
-    store.setError("index", index.steps.length === 0 ? waits : null);
-    store.set(changes);
+    let { step, query, key } = store;
+    if (!store.stepChosen) step = bestStep(index)?.step ?? last;
+    else if (store.follow) step = last;
+    if (Math.max(query, key ?? 0) >= index.texts[text].tokens.length) [query, key] = [0, null];
+    const waits = t`No step is recorded yet: the first appears by itself.`;
+    store.setErrors({ index: index.steps.length === 0 ? waits : null });
+    store.set({ index, text, layer, head, query, key, step, follow: step === last, wanted: null });
   }
 
-  loadMaps() {
+  /* The maps and numbers of the chosen text and step. */
+  loadStep() {
     const { store } = this;
     const { run, text } = store;
     const step = store.steps[store.place];
     if (!step) return;
-    const show = (maps, failure) => {
+    const load = () => {
+      return Promise.all([askMaps(run, step, text), askNumbers(run, step, text)].map(outcome));
+    };
+    this.requests(load, ([[maps, failure], [numbers, other]]) => {
       if (run !== store.run || text !== store.text) return;
-      store.set({ maps, shown: maps === null ? null : step.step });
-      store.setError("maps", failure && `Step ${step.step}: ${failure}`);
-    };
-    this.mapRequests.ask(`${run}\0${text}`, (signal) => askMaps(run, step, text, signal), show);
+      const said = (words) => words && t`Step ${step.step}: ${words}`;
+      store.setErrors({ maps: said(failure), numbers: said(other) });
+      store.set({ maps, numbers, shown: maps && step.step });
+      if (step.step === bestStep(store.index)?.step) store.set({ bestNumbers: numbers });
+    });
   }
 
-  loadNumbers() {
-    const { store } = this;
-    const { run, text } = store;
-    const step = store.steps[store.place];
-    if (!step) return;
-    const show = (content, failure) => {
-      if (run !== store.run) return;
-      const numbers = content && { ...content, step: step.step };
-      const isBest = numbers !== null && step.step === bestStep(store.index)?.step;
-      store.set(isBest ? { numbers, bestNumbers: numbers } : { numbers });
-      store.setError("numbers", failure && `Step ${step.step}: ${failure}`);
-    };
-    this.numberRequests.ask(run, (signal) => askNumbers(run, step, text, signal), show);
-  }
-
-  /* The numbers of the best step, where heads were ablated, unless it is shown. */
-  async loadBestNumbers() {
+  /* What is known of the best step alone: the numbers, where heads were ablated, unless it is
+     shown; and the words that the run learned. What fails here is left out. */
+  async loadBest() {
     const { store } = this;
     const { run, index, text } = store;
     const best = bestStep(index);
-    if (!best || store.page || best.step === store.steps[store.place]?.step) return;
-    const [numbers] = await outcome(askNumbers(run, best, text)); // the step itself says what fails
-    const isCurrent = run === store.run && index === store.index;
-    if (numbers && isCurrent) store.set({ bestNumbers: { ...numbers, step: best.step } });
+    if (!best || page) return;
+    const isCurrent = () => run === store.run && index === store.index;
+    const isShown = best.step === store.steps[store.place]?.step;
+    const [numbers] = isShown ? [null] : await outcome(askNumbers(run, best, text));
+    if (numbers && isCurrent()) store.set({ bestNumbers: numbers });
+    const [learned] = store.listed?.trained ? await outcome(askJson("words", { run })) : [null];
+    if (isCurrent()) store.set({ learned });
   }
 
   /* The maps that are compared with: of the same text, found by its tokens. */
   loadOther() {
     const { store } = this;
-    const { compare, run, tokens } = store;
+    const { compare, tokens } = store;
     if (!compare || !store.index) {
-      this.otherRequests.abort();
       store.set({ other: null, reference: null });
-      store.setError("other", null);
+      store.setErrors({ other: null });
       return;
     }
-    const isText = compare.text !== null;
-    const load = (signal) => {
-      return isText ? this.askText(compare, signal) : this.askOther(compare, tokens, signal);
+    const load = () => {
+      return outcome(compare.text === null ? this.otherStep(compare) : this.otherText(compare));
     };
-    const show = (other, failure) => {
-      if (store.compare === null || tokens !== store.tokens) return;
+    this.otherRequests(load, ([other, failure]) => {
+      if (store.compare !== compare || tokens !== store.tokens) return;
       const probabilities = other?.text && other.maps.values("probabilities");
-      store.set({ other, reference: probabilities ? { name: other.run, probabilities } : null });
-      store.setError("other", failure);
-    };
-    const group = [compare.run, compare.text, run, store.text].join("\0");
-    this.otherRequests.ask(group, load, show);
+      store.set({ other, reference: probabilities ? { name: other.name, probabilities } : null });
+      store.setErrors({ other: failure });
+    });
   }
 
   /* Another text of the shown run, at the shown step. */
-  async askText({ text: place }, signal) {
-    const { index, run, steps, place: at, page } = this.store;
+  async otherText({ text: place }) {
+    const { index, run, steps, place: at } = this.store;
     const text = index.texts[place];
-    if (!text) throw new Error(`this run has recorded no text ${place + 1}`);
-    const maps = await askMaps(run, steps[at], place, signal);
-    const name = page ? `text ${place + 1}` : text.name;
-    return { run: name, index, step: steps[at].step, text, maps };
+    if (!text) throw new Error(t`this run has recorded no text ${place + 1}`);
+    const maps = await askMaps(run, steps[at], place);
+    return { name: page ? t`text ${place + 1}` : text.name, index, text, maps };
   }
 
-  async askOther({ run, step: wish }, tokens, signal) {
+  async otherStep({ run, step: wish }) {
     const { store } = this;
-    const shownStep = store.steps[store.place]?.step ?? null;
-    const index = run === store.run ? store.index : await askJson("index", { run }, signal);
-    const isSame = (text) => JSON.stringify(text.tokens) === JSON.stringify(tokens);
-    const text = index.texts.findIndex(isSame);
-    if (text < 0) throw new Error(`${run} has recorded no text of the same tokens`);
+    const index = run === store.run ? store.index : await askJson("index", { run });
+    const isSame = (own, other) => JSON.stringify(own) === JSON.stringify(other);
+    if (!isSame(index.classes, store.index.classes)) throw new Error(t`${run} has other classes`);
+    const text = index.texts.findIndex(({ tokens }) => isSame(tokens, store.tokens));
+    if (text < 0) throw new Error(t`${run} has recorded no text of the same tokens`);
     const last = index.steps.at(-1);
     const named = { best: bestStep(index) ?? last, first: index.steps[0], last };
-    const near = nearest(index.steps, wish === "nearest" ? shownStep : wish);
+    const shown = store.steps[store.place]?.step ?? null;
+    const near = nearest(index.steps, wish === "nearest" ? shown : wish);
     const step = Object.hasOwn(named, wish) ? named[wish] : index.steps[near];
-    if (!step) throw new Error(`${run} has recorded no step yet`);
-    return { run, index, step: step.step, maps: await askMaps(run, step, text, signal) };
+    if (!step) throw new Error(t`${run} has recorded no step yet`);
+    const maps = await askMaps(run, step, text);
+    return { name: t`${run}, step ${step.step}`, index, text: null, maps };
   }
 }
 
 /* Hold the two classes of a text from its first maps on, and the head that passed most between
-   them, unless the reader or a link has chosen others. Without contributions the most important
-   head. */
+   them, unless the reader or a link has chosen others; without contributions the most important. */
 export function hold(store) {
   const { maps, pair, headChosen } = store;
   if (maps === null) return;
-  const contributions = contributionsOf(store);
-  const first = contributions === null ? rankHeads(headsOf(store))?.[0] : null;
-  if (first && !headChosen) store.set({ layer: first.layer, head: first.head });
-  if (pair !== null || contributions === null) return;
-  const changes = { pair: ownPair(maps) };
-  const { layer } = contributions;
-  const [head] = contributions.headsOf(layer)[0] ?? [null];
-  if (head !== null && !headChosen) Object.assign(changes, { layer, head });
-  store.set(changes);
+  const found = contributionsOf(store);
+  const first = found === null ? rankHeads(store)[0] : { layer: found.layer, head: found.first };
+  if (first && !headChosen && (found === null || pair === null)) store.set(first);
+  if (pair === null && found !== null) store.set({ pair: ownPair(maps) });
 }
 
 /* The run whose last step is the newest, of those that can be read. */

@@ -1,22 +1,12 @@
-/* The answer of `maps`, arrays in one buffer. */
+/* Arrays in one buffer, and the maps of a text among them. */
 
-const TYPES = { uint8: Uint8Array, int32: Int32Array, float16: Uint16Array, float32: Float32Array };
+const TYPES = {
+  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Float16Array,
+  float32: Float32Array,
+};
 
-/* Every number of 16 bits as one of 32. */
-const HALVES = new Float32Array(2 ** 16).map((_, bits) => {
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  let size = (1024 + fraction) * 2 ** (exponent - 25);
-  if (exponent === 0) size = fraction * 2 ** -24;
-  if (exponent === 31) size = fraction ? NaN : Infinity;
-  return bits >> 15 ? -size : size;
-});
-
-export function fromHalves(halves) {
-  return new Float32Array(halves.length).map((_, at) => HALVES[halves[at]]);
-}
-
-export function decodeBundle(buffer) {
+/* The arrays of a bundle (record/reader.py) by name: {shape, values}. */
+export function arraysOf(buffer) {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   const start = Math.ceil((4 + length) / 8) * 8;
@@ -24,9 +14,9 @@ export function decodeBundle(buffer) {
   for (const { name, type, shape, offset } of header) {
     const count = shape.reduce((product, side) => product * side, 1);
     const values = new TYPES[type](buffer, start + offset, count);
-    arrays.set(name, { shape, values: type === "float16" ? fromHalves(values) : values });
+    arrays.set(name, { shape, values: type === "float16" ? new Float32Array(values) : values });
   }
-  return new Maps(arrays);
+  return arrays;
 }
 
 /* The part of a table that is of one entry along its first axes. */
@@ -45,15 +35,11 @@ export class Maps {
       const [, layer] = name.match(/^layer_(\d{1,3})\/weights$/) ?? [];
       if (layer) this.layers[layer] = array;
     }
-    this.tokens = this.layers[0].shape[1];
+    this.tokens = this.layers[0].shape[2];
   }
 
   values(name) {
     return this.arrays.get(name)?.values ?? null;
-  }
-
-  number(name) {
-    return this.values(name)?.[0] ?? null;
   }
 
   /* Classes by falling probability as [name, probability], and the prediction. */
@@ -76,35 +62,19 @@ export class Maps {
     return head >= 0 && head < this.headsOf(layer);
   }
 
-  /* A table [layers, heads, ...] at one head, or null. */
-  ofHead(name, layer, head) {
-    const table = this.arrays.get(name);
+  /* Each class's probability with a head ablated; or null. */
+  ablated(layer, head) {
+    const table = this.arrays.get("without/heads");
     return table && this.has(layer, head) ? part(table, layer, head) : null;
   }
 
-  /* Each class's probability as it is, with a head ablated, and with its layer; or null. */
-  ablated(layer, head) {
-    const whole = this.values("probabilities");
-    const ofHead = this.ofHead("without/heads", layer, head);
-    const layers = this.arrays.get("without/layers");
-    if (!whole || !ofHead || !layers) return null;
-    return { whole, head: ofHead, layer: part(layers, layer) };
-  }
-
-  /* The weights of a head, row after row. */
+  /* The weights of a head, a row after the other; of a last layer perhaps of one query alone. */
   cells(layer, head) {
     return part(this.layers[layer], head);
   }
 
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
-    return part(this.layers[layer], head, query);
-  }
-
-  /* The weights that a key is given by each query. */
-  column(layer, head, key) {
-    const cells = this.cells(layer, head);
-    const { tokens: length } = this;
-    return Float32Array.from({ length }, (_, query) => cells[query * length + key]);
+    return part(this.layers[layer], head, this.layers[layer].shape[1] === 1 ? 0 : query);
   }
 }

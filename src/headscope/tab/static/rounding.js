@@ -4,8 +4,7 @@ function sum(values) {
   return values.reduce((total, value) => total + value, 0);
 }
 
-/* Hundredths whose sum is `total`: where rounding misses it, those that were nearest to the next
-   hundredth go there. */
+/* Hundredths whose sum is `total`: where rounding misses it, the nearest to the next one move. */
 export function roundedTo(values, total) {
   const hundredths = values.map((value) => Math.round(100 * value));
   let rest = total - sum(hundredths);

@@ -1,101 +1,82 @@
 /* What is shown as a file: a picture, a table, or all numbers. */
 
 import { contributionsOf } from "./contributions.js";
-import { download, element } from "./dom.js";
+import { linkOf } from "./host.js";
+import { download } from "./parts.js";
+import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
-const PICTURED = ["text", "prediction", "adds-up", "heads-words"];
-const GAP = 10; // pixels beneath
+const SVG = "http://www.w3.org/2000/svg";
+const LEFT_OUT = "head > *, script, noscript, .toolbar, footer, .fold-view, [class*=report-]";
 
-/* A menu of the kinds of files; `askPage`, where there is one, gives the page of a text. */
-export function saveMenu(store, askPage = null) {
+/* A menu of the kinds of files, and the link; `askPage` gives the page of a text, or is null. */
+export function SaveMenu({ store, askPage }) {
+  const [said, say] = useState("");
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
-  const status = element("span", { class: "saved", role: "alert" });
-  const save = async () => {
-    const kind = menu.value;
-    menu.value = "";
+  const save = async ({ target }) => {
+    const kind = target.value;
+    target.value = "";
+    const { run, shownText, shown } = store;
+    const name = [run, shownText.name, `step ${shown}`];
     try {
-      const content = await kinds[kind](store);
-      const { run, shownText, shown } = store;
-      download(content, [run, shownText.name, `step ${shown}`], kind.toLowerCase());
-      status.textContent = "";
+      if (kind === "link") say(await copyLink(store));
+      else say(download(await kinds[kind](store), name, kind.toLowerCase()));
     } catch (error) {
-      status.textContent = error.message;
+      say(error.message);
     }
   };
-  const options = ["", ...Object.keys(kinds)].map((value) => {
-    return element("option", { value }, value || t`Save as …`);
+  const options = Object.keys(kinds).map((kind) => html`<option value=${kind}>${kind}</option>`);
+  return html`<select class="save" aria-label=${t`Save or share what is shown`} onchange=${save}>
+    <option value="">${t`Save as …`}</option>${options}
+    ${location.protocol !== "about:" && html`<option value="link">${t`Copy link`}</option>`}
+  </select><span role="status">${said}</span>`;
+}
+
+/* The address is a link to what is shown; it is sent nowhere. */
+async function copyLink(store) {
+  const link = linkOf(store);
+  if (link === null) return t`this text is too long for a link`;
+  await navigator.clipboard.writeText(link);
+  return t`link copied`;
+}
+
+/* The views that are seen, as the picture of a document within a picture. */
+async function picture() {
+  const root = document.documentElement;
+  const { width, height } = document.querySelector("main").getBoundingClientRect();
+  const copy = root.cloneNode(true);
+  copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
+  const style = copy.querySelector("head").appendChild(document.createElement("style"));
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
+  const controlsOf = (own) => own.querySelectorAll("main :is(textarea, select)");
+  controlsOf(root).forEach((control, at) => { // what was typed and chosen is no attribute
+    const [option] = control.selectedOptions ?? [];
+    controlsOf(copy)[at].replaceChildren(option?.cloneNode(true) ?? control.value);
   });
-  const label = t`Save what is shown`;
-  const attributes = { class: "save", "aria-label": label, onchange: save };
-  const menu = element("select", attributes, ...options);
-  return [menu, status];
-}
-
-/* The first screen painted on a canvas, its boxes and words: no browser lets a page with our policy
-   load a picture of itself. */
-function picture() {
-  const main = document.querySelector("main").getBoundingClientRect();
-  const panels = PICTURED.map((name) => document.querySelector(`main > .${name}`));
-  const high = Math.max(...panels.map((node) => node.getBoundingClientRect().bottom)) - main.top;
-  const canvas = element("canvas");
-  Object.assign(canvas, { width: SHARP * main.width, height: SHARP * (high + GAP) });
-  const context = canvas.getContext("2d");
-  context.scale(SHARP, SHARP);
-  context.fillStyle = getComputedStyle(document.body).backgroundColor;
-  context.fillRect(0, 0, canvas.width, canvas.height);
-  context.translate(-main.left, -main.top);
-  for (const node of panels.flatMap((panel) => [panel, ...panel.querySelectorAll("*")])) {
-    if (node.checkVisibility({ visibilityProperty: true })) paint(context, node);
-  }
-  return new Promise((resolve) => canvas.toBlob(resolve));
-}
-
-function paint(context, node) {
-  const { left, top, width, height } = node.getBoundingClientRect();
-  const style = getComputedStyle(node);
-  context.beginPath();
-  context.roundRect(left, top, width, height, parseFloat(style.borderTopLeftRadius) || 0);
-  context.fillStyle = style.backgroundColor;
-  context.fill();
-  if (parseFloat(style.borderTopWidth) > 0) {
-    context.strokeStyle = style.borderTopColor;
-    context.stroke();
-  }
-  context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
-  context.fillStyle = style.color;
-  if (node.tagName === "SELECT") {
-    const words = node.selectedOptions[0]?.label ?? "";
-    write(context, words, node.getBoundingClientRect(), parseFloat(style.paddingLeft));
-    return;
-  }
-  const range = document.createRange();
-  for (const child of node.childNodes) {
-    if (child.nodeType !== Node.TEXT_NODE) continue;
-    for (const { 0: word, index } of child.data.matchAll(/\S+/g)) {
-      range.setStart(child, index);
-      range.setEnd(child, index + word.length);
-      const place = range.getBoundingClientRect();
-      if (place.width > 0 && place.left < left + width) write(context, word, place, 0);
-    }
-  }
-}
-
-function write(context, words, { left, top, height }, indent) {
-  const size = context.measureText(words);
-  const [above, below] = [size.fontBoundingBoxAscent, size.fontBoundingBoxDescent];
-  context.fillText(words, left + indent, top + (height - above - below) / 2 + above);
+  const drawing = document.createElementNS(SVG, "svg");
+  for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
+  drawing.style.fontSize = getComputedStyle(root).fontSize;
+  const frame = drawing.appendChild(document.createElementNS(SVG, "foreignObject"));
+  for (const name of ["width", "height"]) frame.setAttribute(name, "100%");
+  frame.append(copy);
+  const image = new Image(width, height);
+  const markup = new XMLSerializer().serializeToString(drawing);
+  image.src = `data:image/svg+xml,${encodeURIComponent(markup)}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(SHARP * width, SHARP * height);
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas.convertToBlob();
 }
 
 /* A row a token: its words, what it adds, and what passes through each head at its position. */
 function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
-  const heads = headsOf(found);
-  const names = heads.map(([layer, head]) => `layer ${layer} head ${head}`);
+  const names = found.places.map(([layer, head]) => `layer ${layer} head ${head}`);
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
-    return [token, found.words[at], ...heads.map((place) => found.ofHead(...place)[at])];
+    return [token, found.words[at], ...found.places.map((place) => found.ofHead(...place)[at])];
   });
   // What a spreadsheet would run as a formula is quoted.
   const cell = (value) => {
@@ -106,26 +87,13 @@ function table(store) {
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
 }
 
-function headsOf(found) {
-  const layers = Array.from({ length: found.layers }, (_, layer) => layer);
-  return layers.flatMap((layer) => found.headsOf(layer).map(([head]) => [layer, head]).sort());
-}
-
-/* All that is known of the text. */
-function numbers(store) {
-  const { index, maps, shownText } = store;
-  const { text, tokens, label } = shownText;
-  const found = contributionsOf(store);
-  const { ranked, predicted } = maps.prediction(index.classes);
-  const content = { text, label, predicted, probabilities: Object.fromEntries(ranked), tokens };
-  if (found !== null) {
-    const own = [found.asked, found.against].map((place) => index.classes[place] ?? null);
-    const heads = headsOf(found).map(([layer, head]) => {
-      return { layer, head, positions: Array.from(found.ofHead(layer, head)) };
-    });
-    const sums = { log_odds: found.total, words: Array.from(found.words), heads };
-    const rest = { past: Array.from(found.past), biases: Array.from(found.biasesOf) };
-    Object.assign(content, { class: own[0], against: own[1], ...sums, ...rest });
-  }
-  return new Blob([JSON.stringify(content, null, 1)], { type: "application/json" });
+/* All that is known of the text: arrays as in docs/record-format.md. */
+function numbers({ index, maps, shownText: { text, tokens, label } }) {
+  const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
+    return [name, { shape, values: [...values] }];
+  });
+  const { predicted } = maps.prediction(index.classes);
+  const known = { text, label, predicted, classes: index.classes, tokens };
+  const content = JSON.stringify({ ...known, arrays: Object.fromEntries(arrays) });
+  return new Blob([content], { type: "application/json" });
 }

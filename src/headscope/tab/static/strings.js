@@ -1,6 +1,5 @@
 /* Words of the interface: English where they are used, t`${n} of ${all} texts`; Japanese in
-   ja.json, by the English with {0}, {1} for what is put in. The browser's language chooses, or the
-   control. */
+   ja.json, by the English with {0}, {1} for what is put in. */
 
 import japanese from "./ja.json" with { type: "json" };
 

@@ -1,177 +1,84 @@
 /* The numbers of every head: a row a head. A click on a column's name sorts. */
 
-import { EFFECTS, NO_PATTERN, headsOf, rankHeads } from "./ablation.js";
-import {
-  button, element, formatNumber, isolated, legible, panel, showError, wordsOf,
-} from "./dom.js";
-import { headName } from "./store.js";
+import { EFFECTS, rankHeads } from "./answer.js";
+import { Panel, button, formatNumber, isolated, legible } from "./parts.js";
+import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 
-/* The columns in their order, by the names of the record: [what stands above it, its title]. */
-const FIRST = {
-  effect: ["effect", "whether ablating the head changes the loss, by 95 % intervals"],
-  loss_zeroed: ["loss change", "of the loss when the head's output is set to zero, in nats"],
-  accuracy_zeroed: ["accuracy change", "of the accuracy when the head's output is set to zero"],
-  contribution: ["contribution", "what passes through it to the log-odds of the predicted class"],
-  role: ["role", "what the head does, by rules over its numbers; the rule's score is in the title"],
-};
-const MORE = {
-  entropy_share: ["entropy share", "of a query's weights, over ln of the tokens: 0 one key, 1 all"],
-  mean_distance: ["distance", "tokens between a query and what it looks at, mean"],
-  self: ["self", "weight to the token itself"],
-  previous: ["previous", "weight to the token before"],
-  next: ["next", "weight to the token after"],
-  first: ["first", "weight to the first token, [CLS]"],
-  separator: ["separator", "weight to separators, [SEP]"],
-  crossing: ["crossing", "of pairs: weight from one text to the other"],
-};
-const COLUMNS = { ...FIRST, ...MORE };
-const ORDER = ["no effect", "inconclusive", "matters"]; // of effects, when they are sorted
+/* The columns that stand first, by the names of the record, and what stands above some. */
+const FIRST = [
+  "effect", "loss_zeroed", "accuracy_zeroed", "contribution", "role", "entropy_share",
+  "mean_distance", "self", "previous", "next", "first", "separator", "crossing",
+];
+const NAMES = { loss_zeroed: t`loss change`, accuracy_zeroed: t`accuracy change` };
+const OF_EXTRA = { effect: "effects", role: "roles" };
 
-/* What is known of a head at a step, by column: {words, rank, error, title}. */
-function cellOf({ measures, extra }, name, [layer, head]) {
+/* What is known of a head at a step: [words, what it is sorted by, title, error]. */
+function cellOf({ measures, extra }, name, layer, head) {
   if (name === "effect") {
-    const words = EFFECTS[extra.effects?.[layer]?.[head]] ?? "–";
-    return { words, rank: words === "–" ? null : ORDER.indexOf(words) };
+    const state = extra.effects[layer][head];
+    return [EFFECTS[state] ?? "–", state];
   }
   if (name === "role") {
-    const role = extra.roles?.[layer]?.[head] || null;
-    const title = `score ${formatNumber(extra["roles/score"]?.[layer]?.[head])}`;
-    return { words: legible(role ?? "–", 40), rank: role, title };
+    const role = extra.roles[layer]?.[head] || "–";
+    const score = formatNumber(extra["roles/score"]?.[layer]?.[head]);
+    return [legible(role, 40), role, t`score ${score}`];
   }
-  const value = measures[name]?.mean?.[layer]?.[head] ?? null;
-  const error = value === null ? null : (measures[name].error?.[layer]?.[head] ?? null);
-  const words = error === null ? "" : ` ±${formatNumber(error)}`;
-  const shown = { words: formatNumber(value), rank: value };
-  return Object.hasOwn(FIRST, name) ? { ...shown, error: words } : { ...shown, title: words };
+  const { mean, error } = measures[name];
+  const value = mean?.[layer]?.[head] ?? null;
+  const wide = error?.[layer]?.[head] ?? null;
+  return [formatNumber(value), value, "", wide === null ? "" : ` ±${formatNumber(wide)}`];
 }
 
-/* The columns that are known at a step, those that are known to this table first. */
-function columnsOf({ measures, extra }) {
-  const inExtra = { effect: "effects", role: "roles" };
-  const has = (name) => (inExtra[name] ? inExtra[name] in extra : Object.hasOwn(measures, name));
-  const known = Object.keys(COLUMNS).filter(has);
-  return [...known, ...Object.keys(measures).filter((name) => !known.includes(name))];
+export function HeadTable({ store }) {
+  const [sorted, sort] = useState(null);
+  const { index, numbers, errors } = store;
+  const title = t`Numbers of every head`;
+  if (errors.numbers) {
+    const isSaid = errors.numbers === errors.maps; // above, of the same file
+    const words = isSaid ? t`The numbers of this step cannot be read.` : errors.numbers;
+    return html`<${Panel} name="table" title=${title} error=${words} />`;
+  }
+  if (index === null || numbers === null) return null;
+  const { measures, extra } = numbers;
+  const known = FIRST.filter((name) => OF_EXTRA[name] in extra || Object.hasOwn(measures, name));
+  const columns = [...known, ...Object.keys(measures).filter((name) => !known.includes(name))];
+  const heads = rankHeads(store).map(({ layer, head }) => {
+    return { layer, head, cells: columns.map((name) => cellOf(numbers, name, layer, head)) };
+  });
+  const by = sorted && columns.indexOf(sorted.column);
+  if (sorted?.column === "head") heads.sort((a, b) => a.layer - b.layer || a.head - b.head);
+  else if (by >= 0 && sorted) heads.sort((a, b) => order(a.cells[by][1], b.cells[by][1]));
+  if (sorted?.falling) heads.reverse();
+  heads.sort((a, b) => (a.cells[by]?.[1] === null) - (b.cells[by]?.[1] === null)); // at the end
+  const header = ["head", ...columns].map((name) => {
+    const words = Object.hasOwn(NAMES, name) ? NAMES[name] : name.replaceAll("_", " ");
+    const isHere = sorted?.column === name;
+    const direction = sorted?.falling ? "descending" : "ascending";
+    const falling = isHere ? !sorted.falling : !["head", "role"].includes(name);
+    return html`<th scope="col" data-column=${name} aria-sort=${isHere ? direction : "none"}>
+      ${button(legible(words, 40), () => sort({ column: name, falling }), { name: "" })}
+    </th>`;
+  });
+  const rows = heads.map(({ layer, head, cells }) => {
+    const isChosen = layer === store.layer && head === store.head;
+    return html`<tr
+      key="${layer},${head}" aria-current=${isChosen ? "true" : null}
+      onclick=${() => store.chooseHead(layer, head)}
+    ><th scope="row"><button type="button">${isolated(store.headName(layer, head))}</button></th>${
+      cells.map(([words, , about = "", error = ""], at) => html`<td
+        data-column=${columns[at]} title=${about}
+      >${words}<small>${error}</small></td>`)
+    }</tr>`;
+  });
+  const isAway = index.best !== undefined && index.best !== numbers.step;
+  return html`<${Panel}
+    name="table" title=${title} about=${isAway && t`heads were ablated at step ${index.best}`}
+  ><div class="table-scroll" tabindex="0" role="group" aria-label=${title}><table>
+    <thead><tr>${header}</tr></thead><tbody>${rows}</tbody>
+  </table></div></${Panel}>`;
 }
 
-export class HeadTable {
-  constructor(store) {
-    Object.assign(this, { store, sorted: null, columns: [], rows: [] });
-    const title = t`Numbers of every head`;
-    this.header = element("tr");
-    this.body = element("tbody");
-    const caption = element("caption", "unseen", title);
-    const table = element("table", {}, caption, element("thead", {}, this.header), this.body);
-    const attributes = { class: "table-scroll", tabindex: "0", role: "group", "aria-label": title };
-    this.scroll = element("div", attributes, table);
-    this.panel = panel("table", title, this.scroll);
-    this.root = this.panel.root;
-    this.about = element("small");
-    this.panel.title.append(this.about);
-    store.subscribe(["numbers", "bestNumbers", "maps", "index", "text"], () => this.show());
-    store.subscribe(["layer", "head"], () => this.showChosen());
-    store.subscribe(["errors"], () => this.showErrors());
-  }
-
-  show() {
-    const { index, numbers } = this.store;
-    if (index === null || numbers === null) return;
-    const columns = columnsOf(numbers);
-    if (columns.join() !== this.columns.join() || this.rows.length === 0) {
-      this.columns = columns;
-      this.header.replaceChildren(...["head", ...columns].map((name) => this.headerCell(name)));
-    }
-    this.root.hidden = columns.length === 0;
-    const best = index.best ?? null;
-    const isHere = best === null || best === numbers.step || columns.includes("loss_zeroed");
-    this.about.textContent = isHere || this.store.page ? "" : t`heads were ablated at step ${best}`;
-    this.rows = index.heads.flatMap((count, layer) => {
-      return Array.from({ length: count }, (_, head) => this.row([layer, head]));
-    });
-    this.sort();
-    this.showChosen();
-  }
-
-  headerCell(name) {
-    const [label, title] = Object.hasOwn(COLUMNS, name) ? COLUMNS[name] : [wordsOf(name), ""];
-    const sort = button(legible(label, 40), title, () => this.sortBy(name), "");
-    return element("th", { scope: "col", "data-column": name, class: classOf(name) }, sort);
-  }
-
-  row(at) {
-    const choose = element("button", { type: "button" });
-    choose.append(isolated(headName(this.store.index.layers, ...at)));
-    const ranks = {};
-    const cells = this.columns.map((name) => {
-      const { words, rank, error = "", title = "" } = cellOf(this.store.numbers, name, at);
-      ranks[name] = rank;
-      const quiet = words === NO_PATTERN ? " quiet" : "";
-      const attributes = { "data-column": name, class: classOf(name) + quiet };
-      const cell = element("td", attributes, words, element("small", "error-of", error));
-      cell.title = title;
-      if (name === "effect") cell.dataset.effect = words;
-      return cell;
-    });
-    const onclick = () => this.store.chooseHead(...at);
-    const node = element("tr", { onclick }, element("th", { scope: "row" }, choose), ...cells);
-    return { at, ranks, node };
-  }
-
-  /* The first click sorts numbers downwards and names upwards. */
-  sortBy(column) {
-    const { order } = this;
-    const isName = column === "head" || column === "role";
-    this.sorted = { column, falling: column === order.column ? !order.falling : !isName };
-    this.sort();
-  }
-
-  /* What the rows are sorted by: what the reader chose, else importance (""). */
-  get order() {
-    const { sorted, columns } = this;
-    if (sorted !== null && ["head", ...columns].includes(sorted.column)) return sorted;
-    return { column: rankHeads(headsOf(this.store)) === null ? "head" : "", falling: false };
-  }
-
-  /* Heads without the number come last either way; equal ones keep the order of the model. */
-  sort() {
-    const { column, falling } = this.order;
-    const important = column === "" ? rankHeads(headsOf(this.store)) : [];
-    const rankOf = ({ at, ranks }, place) => {
-      if (column === "head") return place;
-      if (column !== "") return ranks[column];
-      return important.findIndex(({ layer, head }) => layer === at[0] && head === at[1]);
-    };
-    const ranked = this.rows.map((row, place) => ({ rank: rankOf(row, place), node: row.node }));
-    ranked.sort(({ rank: left }, { rank: right }) => {
-      if (left === null || right === null) return (left === null) - (right === null);
-      const apart = typeof left === "string" ? left.localeCompare(right) : left - right;
-      return falling ? -apart : apart;
-    });
-    this.body.replaceChildren(...ranked.map(({ node }) => node));
-    for (const cell of this.header.cells) {
-      const direction = falling ? "descending" : "ascending";
-      cell.setAttribute("aria-sort", cell.dataset.column === column ? direction : "none");
-    }
-  }
-
-  showChosen() {
-    const { layer, head } = this.store;
-    for (const { at, node } of this.rows) {
-      node.removeAttribute("aria-current");
-      if (at[0] === layer && at[1] === head) node.setAttribute("aria-current", "true");
-    }
-  }
-
-  showErrors() {
-    const { errors } = this.store;
-    const isSaid = errors.numbers && errors.numbers === errors.maps; // above, of the same file
-    const words = t`The numbers of this step cannot be read.`;
-    showError(this.panel.error, isSaid ? words : errors.numbers);
-    this.scroll.hidden = Boolean(errors.numbers);
-  }
-}
-
-function classOf(name) {
-  if (name === "role" || name === "effect") return "words";
-  return Object.hasOwn(FIRST, name) ? "" : "tight";
+function order(a, b) {
+  return typeof a === "string" ? a.localeCompare(b) : a - b;
 }

@@ -1,176 +1,108 @@
-/* The choice of run, text, step, comparison and colours; and the page to save. */
+/* The choice of run, text, step and what it is compared with. */
 
 import { page } from "./api.js";
-import { button, chooser, element, fillSelect, legible, showError } from "./dom.js";
+import { Failure, button, chooser, legible } from "./parts.js";
+import { html } from "./preact.js";
+import { t } from "./strings.js";
 
 const STEPS = [
-  ["best", "best step"],
-  ["nearest", "nearest step"],
-  ["first", "first step"],
-  ["last", "last step"],
+  ["best", t`best step`], ["nearest", t`nearest step`], ["first", t`first step`],
+  ["last", t`last step`],
 ];
-const LONGEST = 34; // characters of a run's name in a selector
 
-/* The names of runs without the folders that they share; of a long one both ends. */
-function shortNames(runs) {
-  const parts = runs.map((run) => run.split("/"));
-  const depth = runs.length > 1 ? Math.min(...parts.map((own) => own.length)) - 1 : 0;
-  let shared = 0;
-  while (shared < depth && parts.every((own) => own[shared] === parts[0][shared])) shared += 1;
-  const names = parts.map((own) => own.slice(shared).join("/"));
-  const half = Math.floor(LONGEST / 2);
-  const cuts = names.map((name) => {
-    return name.length > LONGEST ? `${name.slice(0, half)}…${name.slice(-half)}` : name;
+export function Toolbar({ store, tools }) {
+  const { index, errors } = store;
+  const texts = (index?.texts ?? []).map((each, place) => {
+    const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
+    return [String(place), `${named}: ${legible(each.text, 40)}`];
   });
-  const areApart = new Set(cuts).size === runs.length;
-  return new Map(runs.map((run, at) => [run, areApart ? cuts[at] : names[at]]));
+  const isChosen = page === null || page.texts.length > 1;
+  const chooseText = (text) => {
+    store.set({ text: Number(text), pair: null, query: 0, key: null });
+  };
+  return html`<header class="toolbar" aria-label=${t`What is shown`}>
+    <div class="line">
+      ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store)}
+      ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
+      ${isChosen && compareChoice(store, texts)}
+      <div class="tools">${tools}</div>
+    </div>
+    ${page === null && slider(store)}
+    <${Failure} message=${errors.runs} />
+  </header>`;
 }
 
-function labelled(text, control) {
-  return element("label", {}, element("span", {}, text), control);
+function labelled(name, label, ...choice) {
+  return html`<label><span>${label}</span>${chooser(name, label, ...choice)}</label>`;
 }
 
-/* The choice of run, text, and what it is compared with. */
-export class Toolbar {
-  constructor(store) {
-    Object.assign(this, { store, texts: [] });
-    this.run = chooser("run", "Run", (run) => {
-      const first = { step: null, stepChosen: false, follow: true };
-      store.set({ run, ...first, pair: null, lock: null, key: null });
-    });
-    this.text = chooser("text", "Text", (text) => {
-      store.set({ text: Number(text), pair: null, query: 0, key: null, lock: null });
-    });
-    this.other = chooser("other", "Compare with", (run) => this.chooseOther(run));
-    this.otherText = chooser("other-text", "Text that is compared with", (text) => {
-      this.change({ text: Number(text) });
-    });
-    this.otherStep = chooser("other-step", "Step that is compared with", (step) => {
-      this.change({ step: /^\d+$/.test(step) ? Number(step) : step });
-    });
-    const text = labelled("Text", this.text);
-    text.hidden = page !== null && page.texts.length < 2;
-    const first = page ? element("h1", { dir: "auto" }, page.title) : labelled("Run", this.run);
-    const other = labelled("Compare with", this.other);
-    const compare = [other, this.otherText, this.otherStep];
-    const choices = [first, text, ...(text.hidden ? [] : compare)];
-    this.error = element("p", { class: "error", role: "alert", hidden: true });
-    const attributes = { class: "toolbar", "aria-label": "What is shown" };
-    this.root = element("header", attributes, element("div", "line", ...choices), this.error);
-    this.whole = element("p", { class: "error whole", role: "alert", hidden: true });
-    store.subscribe(["runs", "run", "index", "text"], () => this.showRuns());
-    store.subscribe(["runs", "run", "index", "compare", "other"], () => this.showCompare());
-    store.subscribe(["errors"], () => this.showErrors());
-    this.showCompare();
-  }
+function runChoice(store) {
+  const options = store.runs.map(({ run, error }) => {
+    return [run, run + (error ? t` (cannot be read)` : "")];
+  });
+  const choose = (run) => {
+    store.set({ run, step: null, stepChosen: false, follow: true, pair: null, key: null });
+  };
+  return labelled("run", t`Run`, store.run ?? "", options, choose);
+}
 
-  chooseOther(value) {
-    const { store } = this;
-    if (value === "text") {
-      const text = store.text === 0 ? 1 : 0;
-      store.set({ compare: { run: store.run, step: "nearest", text } });
-      return;
-    }
-    const run = value.slice(1); // after "=", since a run may have no name
-    const isBest = store.steps[store.place]?.step === store.index?.best;
-    const near = isBest ? "best" : "nearest"; // the best step with the best of the other run
-    const step = run === store.run ? "first" : near;
-    store.set({ compare: value === "" ? null : { run, step, text: null } });
-  }
+function compareChoice(store, texts) {
+  const { runs, run, compare, steps, other, index, place } = store;
+  const options = [["", t`nothing`]];
+  if (texts.length > 1) options.push(["text", t`another text`]);
+  if (!page) options.push([`=${run}`, t`this run, another step`]);
+  const others = runs.filter((each) => each.run !== run && !each.error);
+  options.push(...others.map((each) => [`=${each.run}`, each.run]));
+  const isText = compare !== null && compare.text !== null;
+  const chosen = compare === null ? "" : `=${compare.run}`; // a run may have no name
+  const change = (changes) => store.set({ compare: { ...compare, ...changes } });
+  const choose = (value) => {
+    const near = steps[place]?.step === index?.best ? "best" : "nearest"; // best meets best
+    const step = value === `=${run}` ? "first" : near;
+    if (value === "") store.set({ compare: null });
+    else if (value === "text") change({ run, step: "nearest", text: store.text === 0 ? 1 : 0 });
+    else change({ run: value.slice(1), step, text: null });
+  };
+  const chooseText = (text) => change({ text: Number(text) });
+  const chooseStep = (step) => change({ step: /^\d+$/.test(step) ? Number(step) : step });
+  const numbers = new Set((other?.index ?? { steps }).steps.map(({ step }) => step));
+  if (typeof compare?.step === "number") numbers.add(compare.step);
+  const all = [...STEPS, ...[...numbers].map((step) => [String(step), t`step ${step}`])];
+  const what = [t`Text that is compared with`, t`Step that is compared with`];
+  return [
+    labelled("other", t`Compare with`, isText ? "text" : chosen, options, choose),
+    isText && chooser("other-text", what[0], String(compare.text), texts, chooseText),
+    compare && !isText && chooser("other-step", what[1], String(compare.step), all, chooseStep),
+  ];
+}
 
-  change(changes) {
-    this.store.set({ compare: { ...this.store.compare, ...changes } });
-  }
-
-  showRuns() {
-    const { runs, run, index, text, shownText } = this.store;
-    const names = shortNames(runs.map((each) => each.run));
-    const nameOf = (each) => names.get(each.run) + (each.error ? " (cannot be read)" : "");
-    this.run.title = run ?? "";
-    fillSelect(this.run, runs.map((each) => [each.run, nameOf(each)]), run);
-    const words = (each, place) => {
-      const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
-      return [String(place), `${named}: ${legible(each.text, 40)}`];
-    };
-    this.texts = (index?.texts ?? []).map(words);
-    fillSelect(this.text, this.texts, String(text));
-    this.text.title = legible(shownText?.text ?? "", 400);
-  }
-
-  showCompare() {
-    const { runs, run, compare, other, steps } = this.store;
-    const others = runs.filter((each) => each.run !== run && !each.error);
-    const names = shortNames(runs.map((each) => each.run));
-    const options = [["", "nothing"]];
-    if (this.texts.length > 1) options.push(["text", "another text"]);
-    if (!page) options.push([`=${run}`, "this run, another step"]);
-    options.push(...others.map((each) => [`=${each.run}`, names.get(each.run)]));
-    const isText = compare !== null && compare.text !== null;
-    const chosen = compare === null ? "" : `=${compare.run}`;
-    fillSelect(this.other, options, isText ? "text" : chosen);
-    this.otherText.hidden = !isText;
-    this.otherStep.hidden = compare === null || isText;
-    if (compare === null) return;
-    if (isText) fillSelect(this.otherText, this.texts, String(compare.text));
-    const there = compare.run === run ? steps : (other?.index.steps ?? []);
-    const numbers = new Set(there.map(({ step }) => step));
-    if (typeof compare.step === "number") numbers.add(compare.step);
-    const numbered = [...numbers].map((step) => [String(step), `step ${step}`]);
-    fillSelect(this.otherStep, [...STEPS, ...numbered], String(compare.step));
-  }
-
-  showErrors() {
-    const { errors, runs } = this.store;
-    showError(this.error, errors.runs);
-    showError(this.whole, errors.index);
-    document.body.classList.toggle("nothing", Boolean(errors.index) || runs.length === 0);
-  }
+/* Show the step a number of steps further on. */
+export function moveStep(store, by) {
+  const { steps, place } = store;
+  const step = steps[Math.min(steps.length - 1, Math.max(0, place + by))];
+  if (step) store.chooseStep(step.step);
 }
 
 /* One slider for the step, over maps and numbers at once. */
-export class StepSlider {
-  constructor(store) {
-    this.store = store;
-    const icon = (name, label, onclick) => {
-      const node = button("", label, onclick, `plain ${name}`);
-      node.setAttribute("aria-label", label);
-      return node;
-    };
-    const back = icon("back", "One step back (,)", () => this.move(-1));
-    const forward = icon("on", "One step forward (.)", () => this.move(1));
-    const oninput = () => this.choose(Number(this.range.value));
-    this.range = element("input", { type: "range", min: "0", "aria-label": "Step", oninput });
-    this.now = element("output", "now");
-    this.kept = element("span", "kept");
-    const nodes = [back, forward, this.range, this.now, this.kept];
-    this.root = element("div", "line steps", ...nodes);
-    store.subscribe(["index", "step", "runs", "shown"], () => this.show());
-    this.show();
-  }
-
-  choose(place) {
-    const { steps } = this.store;
-    const inside = Math.min(steps.length - 1, Math.max(0, place));
-    if (inside >= 0) this.store.chooseStep(steps[inside].step);
-  }
-
-  move(by) {
-    this.choose(this.store.place + by);
-  }
-
-  show() {
-    const { steps, place, index, shown, page: isPage } = this.store;
-    const step = steps[place]?.step ?? null;
-    this.root.hidden = isPage || step === null;
-    this.now.classList.toggle("pending", step === null || shown !== step);
-    if (this.root.hidden) return;
-    this.range.max = String(steps.length - 1);
-    this.range.value = String(place);
-    this.range.setAttribute("aria-valuetext", `step ${step}`);
-    this.now.textContent = `step ${step}`;
-    const { recorded } = index;
-    const isThinned = steps.length < recorded;
-    const all = `${place + 1} of ${steps.length} recorded steps`;
-    this.kept.textContent = isThinned ? `${steps.length} of ${recorded} recorded steps kept` : all;
-  }
+function slider(store) {
+  const { steps, place, index, shown } = store;
+  const step = steps[place]?.step;
+  if (step === undefined) return null;
+  const icon = (sign, label, by) => {
+    return button(sign, () => moveStep(store, by), { title: label, "aria-label": label });
+  };
+  const choose = (event) => moveStep(store, Number(event.target.value) - place);
+  const { recorded } = index;
+  const all = t`${place + 1} of ${steps.length} recorded steps`;
+  const thinned = t`${steps.length} of ${recorded} recorded steps kept`;
+  return html`<div class="line steps">
+    ${icon("‹", t`One step back (,)`, -1)}${icon("›", t`One step forward (.)`, 1)}
+    <input
+      type="range" min="0" max=${steps.length - 1} value=${place} aria-label=${t`Step`}
+      aria-valuetext=${t`step ${step}`} oninput=${choose}
+    />
+    <output class=${shown === step ? "now" : "now pending"}>${t`step ${step}`}</output>
+    ${index.best === step && html`<span class="best">${t`best step`}</span>`}
+    <span class="kept">${steps.length < recorded ? thinned : all}</span>
+  </div>`;
 }

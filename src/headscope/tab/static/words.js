@@ -16,6 +16,12 @@ export function languageOf(text) {
   return LANGUAGES.find(([script]) => script.test(text))?.[1] ?? "";
 }
 
+/* The direction of the text's first letter, so that Arabic and Hebrew tokens run from the right. */
+export function directionOf(text) {
+  const letter = text.match(/\p{L}/u)?.[0] ?? "";
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr";
+}
+
 function segmentsOf(text) {
   const segmenter = new Intl.Segmenter(languageOf(text) || undefined, { granularity: "word" });
   return segmenter.segment(text);
@@ -42,16 +48,24 @@ function placesOf({ text, tokens, special }) {
 
 const known = new WeakMap(); // text -> its units by kind
 
-/* How many words of a text were not read: [not read, all]; null where all were, or where it cannot
-   be told from the tokens. */
+/* What of a text was not read: {words, all, rest}, the number of its words, that of all words, and
+   the text that is left; null where all was read, or where it cannot be told from the tokens. */
 export function unreadOf(shownText) {
+  const units = unitsOf(shownText, "token");
+  if (units.unread === undefined) units.unread = findUnread(shownText);
+  return units.unread;
+}
+
+function findUnread(shownText) {
+  const { text } = shownText;
   const places = placesOf(shownText);
   const resting = new Set(shownText.special ?? []);
   const last = places.findLastIndex((_, token) => !resting.has(token));
   if (last < 0 || places[last] === null) return null;
-  const words = [...segmentsOf(shownText.text)].filter(({ isWordLike }) => isWordLike);
-  const unread = words.filter(({ index }) => index >= places[last][1]).length;
-  return unread > 0 ? [unread, words.length] : null;
+  const end = places[last][1];
+  const words = [...segmentsOf(text)].filter(({ isWordLike }) => isWordLike);
+  const count = words.filter(({ index }) => index >= end).length;
+  return count > 0 ? { words: count, all: words.length, rest: text.slice(end) } : null;
 }
 
 /* The units that a text is shown in: its words or its tokens. Words are those of Unicode and of the
@@ -65,32 +79,23 @@ export function unitsOf(shownText, unit) {
 function splitText(shownText, unit) {
   const { text, segments } = shownText;
   const places = placesOf(shownText);
-  const starts = [];
-  for (const { index } of segmentsOf(text)) starts.push(index);
-  const segmentAt = (character) => {
-    let low = 0;
-    let high = starts.length;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (starts[middle] <= character) low = middle;
-      else high = middle;
-    }
-    return low;
-  };
+  const found = segmentsOf(text);
   const units = [];
   places.forEach((place, token) => {
     const before = token > 0 ? places[token - 1] : null;
-    const isNear = place !== null && before !== null && segments?.[token] === segments?.[token - 1];
-    const isOne = isNear && segmentAt(place[0]) === segmentAt(before[1] - 1);
+    const isSame = segments?.[token] === segments?.[token - 1];
+    const isNear = isSame && place !== null && before !== null;
+    const [last, first] = isNear ? [before[1] - 1, place[0]] : [];
+    const isOne = isNear && found.containing(last).index === found.containing(first).index;
     const isGlued = isNear && place[0] <= before[1];
     if (unit === "word" && isOne) units.at(-1).end = token + 1;
     else units.push({ start: token, end: token + 1, isGlued });
   });
   for (const each of units) {
     const own = places.slice(each.start, each.end);
-    const isWhole = each.end - each.start > 1;
     [each.from, each.to] = own[0] === null ? [null, null] : [own[0][0], own.at(-1)[1]];
-    each.word = isWhole ? text.slice(each.from, each.to) : shownText.tokens[each.start];
+    each.word = shownText.tokens[each.start];
+    if (own.length > 1) each.word = text.slice(each.from, each.to);
   }
   return units;
 }

@@ -1,0 +1,82 @@
+/* The run's answer: which heads matter over many texts. */
+
+import { page } from "./api.js";
+import { contributionsOf } from "./contributions.js";
+import { button, legible } from "./parts.js";
+import { html } from "./preact.js";
+import { t } from "./strings.js";
+
+/* The effect of ablating a head, by its number in the record. */
+export const EFFECTS = { 1: "matters", 0: "no effect", "-1": "inconclusive" };
+
+/* The ablation of the shown step or else of the best one; null where there is none. */
+function studyOf({ numbers, bestNumbers }) {
+  const isStudy = (step) => step?.extra.effects || step?.measures.loss_zeroed;
+  return [numbers, bestNumbers].find(isStudy) ?? null;
+}
+
+/* The heads, the most important first: in the order in which the answer selected them into sets,
+   else by their contribution in this text, else by the loss when ablated. */
+export function rankHeads(store) {
+  const study = studyOf(store);
+  const found = contributionsOf(store);
+  const order = study?.extra["sets/heads"]?.map((place) => place.join());
+  const losses = study?.measures.loss_zeroed?.mean;
+  const rankOf = ({ layer, head }) => {
+    if (order) return order.indexOf(`${layer},${head}`);
+    if (found?.has(layer, head)) return -Math.abs(found.headSum(layer, head));
+    return -Math.abs(losses?.[layer][head] ?? 0);
+  };
+  return allHeads(store).sort((a, b) => rankOf(a) - rankOf(b));
+}
+
+export function allHeads({ index }) {
+  return (index?.heads ?? []).flatMap((count, layer) => {
+    return Array.from({ length: count }, (_, head) => ({ layer, head }));
+  });
+}
+
+/* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
+function runOf({ logdir, run }) {
+  const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
+  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "run=<run>";
+  return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;
+}
+
+const MEASURED = t`Labelled texts are classified again with heads set to zero, or with plain
+  averages over the tokens in place of all maps. Differences are paired by text, with 95 %
+  intervals.`;
+
+/* What each head is worth over many texts, and whether it matters where they look. */
+export function Answer({ store }) {
+  const study = studyOf(store);
+  if (store.steps.length === 0 || (page && study === null)) return null;
+  const isShown = study !== null && study.step === store.shown;
+  const details = legible(study?.extra["answer/details"] ?? "", 2000);
+  const how = () => html`<details class="how">
+    <summary>${t`How this was measured`}</summary>
+    ${details !== "∅" && html`<p class="answer-line details">${signed(details)}</p>`}${MEASURED}
+  </details>`;
+  return html`<section class="panel answer" aria-labelledby="answer-heading">
+    <h2 id="answer-heading">${t`The run, not this text`}</h2>
+    <p class="answer-line matters">${lineOf(store, study, isShown)}</p>
+    ${isShown && how()}
+  </section>`;
+}
+
+function lineOf(store, study, isShown) {
+  if (isShown) return signed(legible(study.extra.answer ?? "", 2000));
+  if (study !== null) {
+    const words = t`Heads were ablated at step ${study.step}, the best step. `;
+    return [words, button(t`Go to step ${study.step}`, () => store.chooseStep(study.step))];
+  }
+  if (store.errors.numbers) return t`The numbers of this step cannot be read.`;
+  if (!store.listed?.trained) return t`Heads were not ablated in this record.`;
+  const command = html`<code>headscope inspect ${runOf(store)}</code>`;
+  return [t`Heads are ablated when a run ends. To do it now: `, command];
+}
+
+/* Python's minus signs, as the numbers here have them. */
+function signed(sentence) {
+  return sentence.replace(/(^|[\s(])-(?=\d)/g, "$1−");
+}
