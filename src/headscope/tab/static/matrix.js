@@ -1,5 +1,5 @@
-/* Heads and the words that decide, of one layer: what passes through each head at each of them, with
-   sums; where the network runs here, each head is on, an average, or off. */
+/* Heads and the words that decide, of one layer: what passes through each head at each of them.
+   Where the network runs here, each head is on, an average, or off. */
 
 import { allHeads } from "./answer.js";
 import { contributionsOf, sumOf } from "./contributions.js";
