@@ -207,12 +207,12 @@ def test_the_texts_vector_is_the_tokens_weighted_as_recorded_beside_the_heads(po
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_kv_heads": 4}, "expected a divisor of model.num_heads=6"),
+        ({"num_kv_heads": 4}, "should be a divisor of model.num_heads=6"),
         (
             {"num_kv_heads": 2, "attention": "shared_projection"},
-            "expected null with model.attention=shared_projection",
+            "should be null with model.attention=shared_projection",
         ),
-        ({"attention": "sparse"}, "expected one of multi_head, shared_projection"),
+        ({"attention": "sparse"}, "should be one of multi_head, shared_projection"),
         ({"window": 0}, "window"),
         ({"pooling": "last"}, "Input should be 'first', 'mean', 'max', 'additive', 'dot'"),
     ],

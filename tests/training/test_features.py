@@ -130,9 +130,9 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"features": ""}, "features\n.*expected a directory or a Hub id"),
+        ({"features": ""}, "features\n.*should be a directory or a Hub id"),
         ({"features": "./no"}, r"model\.features: expected a directory that exists"),
-        ({"features": "a/b", "path": "a/b"}, "features\n.*expected null with model.path"),
+        ({"features": "a/b", "path": "a/b"}, "features\n.*should be null with model.path"),
     ],
 )
 def test_what_does_not_go_together_is_rejected_early(

@@ -185,13 +185,13 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"path": ""}, "path\n.*expected a directory or a Hub id"),
+        ({"path": ""}, "path\n.*should be a directory or a Hub id"),
         ({"path": "./no", "evidence": False}, r"model\.path: expected a directory that exists"),
-        ({"path": "some/id"}, "evidence\n.*expected false with model.path"),
-        ({"frozen_layers": 1}, "frozen_layers\n.*expected null without model.path"),
-        ({"revision": "v1"}, "revision\n.*expected null without model.path"),
-        ({"path": "some/id", "num_heads": 8}, "num_heads\n.*expected 4 with model.path"),
-        ({"path": "some/id", "pooling": "mean"}, "pooling\n.*expected 'first' with model.path"),
+        ({"path": "some/id"}, "evidence\n.*should be false with model.path"),
+        ({"frozen_layers": 1}, "frozen_layers\n.*should be null without model.path"),
+        ({"revision": "v1"}, "revision\n.*should be null without model.path"),
+        ({"path": "some/id", "num_heads": 8}, "num_heads\n.*should be 4 with model.path"),
+        ({"path": "some/id", "pooling": "mean"}, "pooling\n.*should be 'first' with model.path"),
     ],
 )
 def test_what_does_not_go_with_a_checkpoint_is_rejected_early(
