@@ -113,6 +113,7 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
 
     run = load_run(report.folder)
     data = data_of(run)
+    data.config.cache_dir = config.data.cache_dir  # which is no property of a run
     known = list(data.loader("test"))
     model: Any = run.model
     for count, settings in ((6, "another layer"), (6, "another layer"), (9, "other weights")):
