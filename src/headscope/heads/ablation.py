@@ -25,7 +25,7 @@ from scipy.stats import t as student_t
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.heads.capture import Change, eval_mode, logits_of
+from headscope.heads.capture import Change, ablate, eval_mode, logits_of
 from headscope.model.objective import Objective
 
 Head = tuple[str, int]  # the layer's name, the head's number
