@@ -33,7 +33,7 @@ def refusal(path: Path | str) -> str:
 def test_a_folder_that_holds_no_trained_classifier_is_rejected(tmp_path: Path) -> None:
     none = "model: expected a Hub id or a folder written by save_pretrained, got"
     assert refusal(tmp_path / "none") == f"{none} {tmp_path}/none, which does not exist"
-    assert "expected a folder with config.json, found none" in refusal(tmp_path)
+    assert "expected model.safetensors, found none" in refusal(tmp_path)
     base, _ = classifier()
     folder = saved(tmp_path / "base", base.bert)
     random = "it was not fine-tuned: classifier.bias, classifier.weight would be random"

@@ -14,7 +14,6 @@ from headscope.data.batching import (
     TextBatches,
     TokenBudgetSampler,
     encode_texts,
-    padding_share,
 )
 from headscope.data.tokenizer import beginning, train_tokenizer
 from headscope.settings.config import TokenizerConfig
@@ -151,14 +150,6 @@ def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> 
     assert resumed.state_dict() == {"done": len(whole)}
     resumed.sampler.set_epoch(3)
     assert rows_of(resumed) == list(resumed.sampler)  # the epoch after it is whole again
-
-
-def test_the_share_of_padding_is_that_counted_by_hand() -> None:
-    lengths = np.array([4, 6, 8, 10, 16])
-    sampler = TokenBudgetSampler(lengths, 32)
-    assert epoch(sampler) == [[0, 1, 2], [3, 4]]
-    assert padding_share(sampler, lengths) == pytest.approx(1 - (18 + 26) / (3 * 8 + 2 * 16))
-    assert padding_share(TokenBudgetSampler(np.array([8, 8]), 16), np.array([8, 8])) == 0
 
 
 @pytest.mark.parametrize("text", ["some words, and more of them. ", "日本語 テキスト。"])

@@ -78,8 +78,3 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     assert facts["mean tokens"] == pytest.approx(data.encoded["train"].lengths.mean(), abs=0.05)
     assert facts["share of texts cut"] == {role: cut.mean() for role, cut in long.items()}
     assert 0 < long["train"].mean() < 1
-    masks = [batch.key_padding_mask for batch in data.train_dataloader()]
-    positions = sum(batch.token_ids.numel() for batch in data.train_dataloader())
-    assert facts["share of padding"] == pytest.approx(
-        sum(int(mask.sum()) for mask in masks if mask is not None) / positions
-    )

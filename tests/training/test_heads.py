@@ -36,7 +36,7 @@ def test_tensorboard_holds_the_means_of_heads_at_step_zero_and_each_validation(
     for number in ("entropy_share", "mean_distance"):
         assert [scalar.step for scalar in events.Scalars(f"heads/{number}")] == steps
     # A card for each, with those of a baseline; the other measures are in the Heads tab alone.
-    assert len(tags["scalars"]) == 20
+    assert len(tags["scalars"]) == 21
     assert [tensor.step for tensor in events.Tensors("probe_0/text_summary")] == steps
     assert {"test/confusion"} <= set(tags["images"])
     needed = {"best_validation/accuracy", "test/accuracy", "validation/macro_f1", "train/loss"}

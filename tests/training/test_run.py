@@ -52,7 +52,6 @@ def test_a_run_learns_and_leaves_everything_needed_to_use_it(plain: Trained) -> 
     assert set(metrics["baseline"]["classes"]) == {"bad", "good"}
     assert metrics["baseline"]["accuracy"] > 0.9
     assert 0 < metrics["seconds"]["inspection"] < metrics["seconds"]["training"]
-    assert 0 <= metrics["data"]["share_of_padding"] < 0.5
     assert json.loads((folder / "labels.json").read_text()) == ["bad", "good"]
     run = load_run(folder)
     assert run.config == changed(report.config, "data.cache_dir", None)

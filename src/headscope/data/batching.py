@@ -254,10 +254,3 @@ class BatchLoader(DataLoader[Batch]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Skip the batches that are done; none if the epoch was done."""
         self.skip = state["done"] % len(self)
-
-
-def padding_share(sampler: TokenBudgetSampler, lengths: np.ndarray) -> float:
-    """Return the share of padding in an epoch: 1 - tokens / (texts x longest), batch by batch."""
-    batches = [lengths[rows] for rows in sampler]
-    positions = sum(len(batch) * int(batch.max()) for batch in batches)
-    return 1 - sum(int(batch.sum()) for batch in batches) / positions

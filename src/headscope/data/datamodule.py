@@ -25,7 +25,6 @@ from headscope.data.batching import (
     TextBatches,
     TokenBudgetSampler,
     encode_rows,
-    padding_share,
 )
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
@@ -175,7 +174,6 @@ class TextDataModule(LightningDataModule):
             "share of texts cut": {
                 role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
             },
-            "share of padding": padding_share(self.sampler("train"), self.encoded["train"].lengths),
         }
 
 
