@@ -32,14 +32,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer
 
-from headscope.cli.export import write_front_end
+from headscope.cli.export import export
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.ground.files import cache_folder
 from headscope.runs.folder import Chosen, Setup, save_model
-from headscope.runs.run import load_run
+from headscope.settings.commands import ExportConfig
 from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from side_by_side import (
     SIZES,
@@ -171,7 +171,7 @@ def made(folder: Path, size: ModelConfig, corpus: Dataset) -> Iterator[tuple[str
     cache = cache_folder(None)
     tokenizer = trained_tokenizer(texts, TokenizerConfig(), LENGTH, cache)
     run = run_folder(folder / "run", size, tokenizer, texts, names)
-    write_front_end(load_run(run), folder / "onnx")
+    export(ExportConfig(str(run), str(folder / "onnx")))
     pipeline_folder(folder / "pipeline", size, tokenizer, names)
     tfidf = make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(max_iter=200))
     (folder / "tfidf.pickle").write_bytes(pickle.dumps(tfidf.fit(texts, classes)))

@@ -54,7 +54,7 @@ def test_each_mistake_is_told_by_key_and_value(
 def test_a_value_that_is_changed_later_is_checked_too() -> None:
     config = TrainConfig()
     config.data.limit = 0
-    with pytest.raises(ConfigError, match=r"^data\.limit: expected a valid integer"):
+    with pytest.raises(ConfigError, match=r"^data\.limit: expected greater than or equal to 1"):
         check(config)
 
 

@@ -65,7 +65,7 @@ def drawn(number: int) -> list[str]:
     draw = random.Random(number)
     often = {"train": 12, "verify": 1}
     command = draw.choices([*COMMANDS], [often.get(name, 4) for name in COMMANDS])[0]
-    entries = keys_of(COMMANDS[command].schema)
+    entries = keys_of(COMMANDS[command][1])
     keys = [key for key in entries if key not in LONG_WORK]
     count = min(len(keys), draw.choice([1, 1, 1, 2, 3]))
     given = {key: draw.choice(HOSTILE) for key in draw.sample(keys, count)}

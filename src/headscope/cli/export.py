@@ -8,7 +8,7 @@ from rich.console import Console
 from headscope.ground.errors import RunError
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
-from headscope.runs.run import Run, load_run
+from headscope.runs.run import load_run
 from headscope.settings.commands import ExportConfig
 
 
@@ -21,23 +21,18 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     """
     output = Path(config.output)
     run = load_run(config.run)
-    try:
-        lines = write_front_end(run, output)
-    except OSError as error:
-        raise RunError(f"output={output}: cannot be written: {error}") from error
-    show_line(terminal(console), "\n".join(lines))
-    return output
-
-
-def write_front_end(run: Run, output: Path) -> list[str]:
-    """Write model.onnx and what labels texts with it, without torch; return notes."""
     from headscope.export import graph  # here: it asks for packages, once the run has been read
 
-    with replacing(output) as folder:
-        folder.mkdir()
-        graph.write_onnx(run, folder / "model.onnx")
-        shutil.copyfile(Path(graph.__file__).with_name("classify.py"), folder / "classify.py")
-    return [
-        f"{len(run.labels)} classes, written to {output}; it needs onnxruntime, tokenizers, numpy:",
-        f"python {output / 'classify.py'} texts.csv > labels.jsonl",
-    ]
+    front_end = Path(graph.__file__).with_name("classify.py")
+    try:
+        with replacing(output) as folder:
+            folder.mkdir()
+            graph.write_onnx(run, folder / "model.onnx")
+            shutil.copyfile(front_end, folder / "classify.py")
+    except OSError as error:
+        raise RunError(f"output={output}: cannot be written: {error}") from error
+    needs = "it needs onnxruntime, tokenizers, numpy"
+    console = terminal(console)
+    show_line(console, f"{len(run.labels)} classes, written to {output}; {needs}:")
+    show_line(console, f"python {output / 'classify.py'} texts.csv > labels.jsonl")
+    return output

@@ -22,7 +22,8 @@ from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.page import write_page
 from headscope.training.console import show_words
 
-SHORT = (20, 600)  # characters of an example, where there are such texts
+SHORTEST = 20  # characters of an example, where there are such texts
+LONGEST = 600
 
 
 def page(config: PageConfig, console: Console | None = None) -> Path:
@@ -85,26 +86,32 @@ def choose_examples(run: Run, split: Dataset, count: int) -> list[Example]:
     Of right ones the classes take turns. Short texts come first; each text stands once.
     """
     texts, labels = texts_and_labels(split, run.objective, run.labels)
-    parts = [(text,) if isinstance(text, str) else text for text in texts]
     predictions = run.predict(texts)
-    ranked = np.sort([[*each.probabilities.values()] for each in predictions])  # [N, C]
-    # How sure: the distance of the nearest two classes, or of a probability from its threshold.
-    is_multi = run.config.data.multi_label
-    sure = np.abs(ranked - 0.5).min(axis=1) if is_multi else ranked[:, -1] - ranked[:, -2]
-    table = DataFrame({"label": [*map(label_text, labels)], "sure": sure})
+    shares = [list(each.probabilities.values()) for each in predictions]
+    ranked = np.sort(shares)  # [N, C]
+    sure = ranked[:, -1] - ranked[:, -2]  # the distance of the nearest two classes
+    if run.config.data.multi_label:
+        sure = np.abs(ranked - 0.5).min(axis=1)  # of a probability from its threshold
+    lengths = np.array([len("".join(text)) for text in texts])
+    table = DataFrame({"label": [label_text(label) for label in labels], "sure": sure})
     table["is_right"] = table["label"] == [each.label for each in predictions]
-    table["is_long"] = ~np.isin([sum(map(len, each)) for each in parts], range(*SHORT))
-    surest = table.sort_values(["is_long", "sure"], ascending=[True, False])
+    table["is_odd"] = (lengths < SHORTEST) | (lengths > LONGEST)
+    surest = table.sort_values(["is_odd", "sure"], ascending=[True, False])
     right = surest[surest["is_right"]]
-    turns = right.groupby("label").cumcount().sort_values(kind="stable")
+    turns = right.groupby("label").cumcount()
     orders: dict[Kind, list[int]] = {
-        "right": turns.index.tolist(),
+        "right": turns.sort_values(kind="stable").index.tolist(),
         "wrong": surest.index[~surest["is_right"]].tolist(),
-        "unsure": table.sort_values(["is_long", "sure"]).index.tolist(),
+        "unsure": table.sort_values(["is_odd", "sure"]).index.tolist(),
     }
     chosen: dict[int, Kind] = {}
     for place, (kind, order) in enumerate(orders.items()):
         free = [row for row in order if row not in chosen]
         share = (count + len(orders) - 1 - place) // len(orders)
         chosen |= dict.fromkeys(free[:share], kind)
-    return [Example(kind, table["label"][row], parts[row]) for row, kind in chosen.items()]
+    examples = []
+    for row, kind in chosen.items():
+        text = texts[row]
+        parts = (text,) if isinstance(text, str) else text
+        examples.append(Example(kind, table["label"][row], parts))
+    return examples

@@ -218,9 +218,8 @@ def write_table(folder: Path) -> Table:
     """Write sweep.csv, one row for each job in order, and best.yaml; return the table."""
     from pandas import DataFrame
 
-    jobs = [_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}")]
-    jobs.sort(key=lambda row: (row["number"], row["job"]))
-    table = DataFrame(jobs).drop(columns="number")
+    jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
+    table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
     for group in configurations(table):
         if (group["status"] == "done").all():

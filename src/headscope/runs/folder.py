@@ -21,7 +21,7 @@ lightning, so that predicting starts fast.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +47,7 @@ from headscope.model.pretrained import (
     build_pretrained,
 )
 from headscope.runs.abstaining import Point
-from headscope.settings.checks import flatten
+from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
 from headscope.settings.extension import check_allowed
 
@@ -58,15 +58,14 @@ ERRORS = "errors.csv"
 HEADS = "heads.json"
 REPORT = "report.html"
 DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
+SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
+PATHS = (*SOURCES, "model.path", "model.features", "inspection.font")
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
 STEPS = ("trainer.accumulate", "trainer.epoch_steps")
 FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
-    "data.path",  # the digests of the texts tell whether they are the same
-    "data.validation_path",
-    "data.test_path",
-    "data.drop_rows",
+    *SOURCES,  # the digests of the texts tell whether they are the same
     "data.cache_dir",
     "model.dropout",
     "model.attention_dropout",
@@ -250,24 +249,13 @@ def save_json(path: Path, content: Any) -> None:
 
 def kept_settings(config: TrainConfig) -> TrainConfig:
     """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
-    data = replace(config.data, cache_dir=None)
-    return with_absolute_paths(replace(config, resume=None, data=data))
+    return with_absolute_paths(override(config, {"resume": None, "data.cache_dir": None}))
 
 
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:
     """Return the settings with absolute paths, so that a run finds its texts from any folder."""
-
-    def changed(group: Any, *keys: str) -> Any:
-        paths = {key: getattr(group, key) for key in keys}
-        return replace(group, **{key: path and absolute(path) for key, path in paths.items()})
-
-    texts = ("path", "validation_path", "test_path", "drop_rows")
-    return replace(
-        config,
-        data=changed(config.data, *texts),
-        model=changed(config.model, "path", "features"),
-        inspection=changed(config.inspection, "font"),
-    )
+    values = flatten(asdict(config))
+    return override(config, {key: absolute(values[key]) for key in PATHS if values[key]})
 
 
 def save_config(folder: Path, config: TrainConfig) -> None:
