@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.ground.errors import DataError as DataError
     from headscope.ground.errors import RunError as RunError
     from headscope.ground.errors import UserError as UserError
-    from headscope.heads.ablation import ablate as ablate
+    from headscope.heads.capture import ablate as ablate
     from headscope.heads.capture import capture as capture
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
     from headscope.heads.show import HeadView as HeadView
@@ -40,8 +40,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),
     "ground.errors": ("ConfigError", "DataError", "RunError", "UserError"),
-    "heads.ablation": ("ablate",),
-    "heads.capture": ("capture",),
+    "heads.capture": ("ablate", "capture"),
     "record.schema": ("Text",),
     "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),

@@ -177,6 +177,16 @@ def test_other_data_is_labelled_as_the_model_knows_its_classes(
         load_split(config, "train", ["other"])
 
 
+def test_a_number_for_each_class_is_one_for_each_that_the_model_knows(source: Read) -> None:
+    config = source(table([[1.0, 0.0], [0.0, 1.0]]), multi_label=True)
+    with pytest.raises(
+        DataError, match=r"expected 0 or 1 for each of 3 classes, got \[1\.0, 0\.0\]"
+    ):
+        load_split(config, None, ["0", "1", "2"])
+    config = source(table([[1, 0], [0, 1]]), multi_label=True)  # lists of classes by number
+    assert [*load_split(config, None, ["0", "1", "2"])[0]["label"]] == [[1, 1, 0], [1, 1, 0]]
+
+
 def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(source: Read) -> None:
     config = source(table([None, "x"]), table(["x", "y"], None, 50), limit=1)
     dataset, name = load_split(config, None, ["x", "y"])

@@ -10,7 +10,7 @@ import transformers as t
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from headscope.heads.capture import capture, headed_layers, intervene, observe
+from headscope.heads.capture import ablate, capture, headed_layers, observe
 
 B, T, H, D, VOCABULARY = 3, 7, 4, 32, 97
 WORDS = {"vocab_size": VOCABULARY}
@@ -128,7 +128,7 @@ def test_every_head_can_be_ablated_and_the_output_changes(kind: str) -> None:
     assert len(heads) == len(maps) * H
     found = []
     for head in heads:
-        with intervene(model, {head: "zero"}):
+        with ablate(model, {head: "zero"}):
             found.append(model(**given)[0])
     assert all((changed - output).abs().max() > 1e-5 for changed in found)
     assert len(torch.stack(found).flatten(1).unique(dim=0)) == len(found)
@@ -141,7 +141,7 @@ def test_what_is_captured_within_what_is_changed_is_what_the_changed_model_looks
     first, second = headed_layers(model)
     with (
         capture(model) as outer,
-        intervene(model, {(first, 1): "zero"}),
+        ablate(model, {(first, 1): "zero"}),
         capture(model, rows=[1]) as inner,
     ):
         model(**given)

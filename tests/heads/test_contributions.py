@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch
 from headscope.heads import fixed_gates
-from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.capture import ablate, headed_layers
 from headscope.heads.contributions import (
     Contributions,
     decompose,
@@ -250,7 +250,7 @@ def test_the_gate_of_an_activation_is_its_output_less_that_of_0_as_a_share(activ
 def test_with_a_head_ablated_the_parts_are_those_of_that_network(change: Any) -> None:
     model, given = classifier(), inputs()
     name = [*headed_layers(model)][2]
-    with intervene(model, {(name, 1): change}):
+    with ablate(model, {(name, 1): change}):
         found = split(model, given)
         assert_sums_of = model.eval()(*given).double()
     sums = found.words.sum(dim=1) + found.biases.sum(dim=1)

@@ -21,7 +21,7 @@ from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
 from headscope.ground.errors import LivePageError
-from headscope.heads.capture import headed_layers, intervene, readout_position
+from headscope.heads.capture import ablate, headed_layers, readout_position
 from headscope.heads.contributions import decompose
 from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import live_content, tokenizer_content
@@ -207,7 +207,7 @@ def same_answer(
     ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in heads}
     classes = arrays["contributions/classes"].astype(int)
     assert len(classes) == min(8, len(run.labels))
-    with intervene(run.model, ablated):
+    with ablate(run.model, ablated):
         parts = decompose(
             run.model,
             probe.batch.inputs,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from headscope.data.evidence import Evidence
-from headscope.heads.capture import capture, headed_layers, intervene
+from headscope.heads.capture import ablate, capture, headed_layers
 from headscope.model.classifier import TextClassifier, TokenEvidence
 from headscope.settings.config import ModelConfig
 
@@ -97,7 +97,7 @@ def test_with_all_heads_off_every_text_has_the_same_logits(
     off = {(name, head): "zero" for name in headed_layers(model) for head in range(3)}
     with torch.no_grad():
         seen = model(*given)
-        with intervene(model, off):  # type: ignore[arg-type]
+        with ablate(model, off):  # type: ignore[arg-type]
             blind, also_blind = model(*given), model(*other)
     assert torch.equal(blind, also_blind)
     torch.testing.assert_close(blind, blind[:1].expand_as(blind), atol=1e-12, rtol=0)
@@ -108,7 +108,7 @@ def test_with_all_heads_off_every_text_has_the_same_logits(
 def test_with_other_poolings_tokens_bypass_attention(pooling: str, evidence: Evidence) -> None:
     model = classifier(pooling=pooling)
     off = {(name, head): "zero" for name in headed_layers(model) for head in range(3)}
-    with torch.no_grad(), intervene(model, off):  # type: ignore[arg-type]
+    with torch.no_grad(), ablate(model, off):  # type: ignore[arg-type]
         blind = model(*inputs(model, evidence))
     assert not any(torch.equal(blind[0], row) for row in blind[1:])
 

@@ -147,14 +147,6 @@ def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
     assert mine == {"run": "mine", "error": None, "steps": 3, "time": time, "trained": False}
 
 
-def test_a_run_is_told_as_newer_when_an_earlier_step_is_added_to(ask: Ask, logdir: Path) -> None:
-    before = ask("runs").get_json()["runs"][1]["time"]
-    index = read_index(logdir / "mine" / "heads")
-    recorder = HeadRecorder(logdir / "mine", index.texts, index.classes)
-    assert recorder.amend(index.steps[0].step, {"numbers/loss_zeroed/mean": np.ones((2, 3))})
-    assert ask("runs").get_json()["runs"][1]["time"] > before
-
-
 def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> None:
     (logdir / "other").mkdir()
     runs = asker(make_client(logdir, Provider([], ["mine", "other"])))("runs").get_json()["runs"]
@@ -219,19 +211,6 @@ def test_the_name_of_a_page_is_safe(logdir: Path) -> None:
         answer.headers["Content-Disposition"] == 'attachment; filename="a_X_y__short_step_1.html"'
     )
     assert "X" not in answer.headers
-
-
-def test_static_files_have_their_types(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin, "STATIC", tmp_path)
-    for name, kind in (("index.js", "text/javascript"), ("a.css", "text/css")):
-        (tmp_path / name).write_bytes(b"content \xe2\x82\xac")
-        answer = ask(f"static/{name}")
-        found = (answer.status_code, answer.content_type, answer.data)
-        assert found == (200, f"{kind}; charset=utf-8", b"content \xe2\x82\xac")
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    refused(ask("static/missing.js"), 404, "static/missing.js")
 
 
 def test_the_module_of_the_tab_is_there(client: Client, ask: Ask) -> None:
@@ -401,16 +380,6 @@ def test_a_broken_index_is_named_and_the_other_runs_still_work(
         assert refused(ask(route, run="mine", **query), 404) == mine["error"]
     assert other["error"] is None
     assert ask("maps", run="deep/other", step=5, text=0).status_code == 200
-
-
-def test_a_run_without_record_yet_is_listed_with_that(ask: Ask, logdir: Path) -> None:
-    (logdir / "mine/heads/index.json").unlink()
-    _, mine = ask("runs").get_json()["runs"]
-    assert "nothing was recorded yet" in mine["error"]
-    assert (mine["run"], mine["steps"], mine["time"]) == ("mine", 0, None)
-    for route, query in RUN_ROUTES.items():
-        refused(ask(route, run="mine", **query), 404, mine["error"])
-    assert ask("numbers", run="deep/other", step=5).get_json()["measures"]["entropy"]
 
 
 TRACE = Path(tempfile.gettempdir()) / f"headscope-was-unpickled-{os.getpid()}"

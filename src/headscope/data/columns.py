@@ -102,7 +102,9 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
 # What the labels of a column are called.
 
 
-def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
+def labels_of(
+    dataset: Dataset, where: str, config: DataConfig, num_classes: int | None = None
+) -> list[Names]:
     """Return the names of each row's labels; several of them only with data.multi_label.
 
     There a cell is a list of labels or of 0 and 1 for each class, or a string that is split. A
@@ -115,7 +117,7 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     names = names_of_class_label(dataset, config)
     cells = list(values(dataset, config.label_column))
     try:
-        if is_many_hot(cells):
+        if is_many_hot(cells, num_classes):
             for row, cell in enumerate(cells):
                 if cell is not None:
                     cells[row] = [number for number, has in enumerate(cell) if has]
@@ -136,18 +138,23 @@ def is_many_hot(cells: Sequence[Any], num_classes: int | None = None) -> bool:
     They do if all have as many numbers as there are classes, two or more, and each is 0 or 1.
 
     Raises:
-        ValueError: for lists such as [1, 0] alone, which could be both classes of two.
+        ValueError: for lists such as [1, 0] alone, which could be both classes of two, or for lists
+            of another length than there are classes.
     """
     lists = [cell for cell in cells if cell is not None]
     widths = {len(cell) if isinstance(cell, list) else 0 for cell in lists}
-    C = num_classes or max(widths, default=0)
-    if widths != {C} or C < 2 or any(value not in (0, 1) for cell in lists for value in cell):
+    width = max(widths, default=0)
+    if len(widths) > 1 or width < 2 or any(value not in (0, 1) for cell in lists for value in cell):
         return False
     if all(sorted(cell) == [0, 1] and not isinstance(cell[0], bool | float) for cell in lists):
+        if num_classes not in (None, 2):
+            return False
         raise ValueError(
             f"labels such as {lists[0]} may be 0 or 1 for each class, or both classes by number; "
             "write [1.0, 0.0] for the first, and names of classes for the second"
         )
+    if num_classes not in (None, width):
+        raise ValueError(f"expected 0 or 1 for each of {num_classes} classes, got {lists[0]}")
     return True
 
 

@@ -15,8 +15,7 @@ Every function runs the model in eval mode and leaves weights, gradients and mod
 after errors too. Shape letters: N texts in all, L layers, H heads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +25,7 @@ from scipy.stats import t as student_t
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.heads.capture import Change, eval_mode, headed_layers, intervene, logits_of
+from headscope.heads.capture import Change, ablate, eval_mode, logits_of
 from headscope.model.objective import Objective
 
 Head = tuple[str, int]  # the layer's name, the head's number
@@ -50,44 +49,6 @@ class AblationEffect:
     standard_error: float
 
 
-@contextmanager
-def ablate(model: nn.Module, heads: Mapping[tuple[int | str, int], Change]) -> Iterator[None]:
-    """Ablate some heads of any model that `capture` knows, until the block is left.
-
-        with headscope.ablate(model, {(0, 1): "zero", (0, 2): "uniform"}):
-            logits = model(token_ids, key_padding_mask)
-
-    Args:
-        model: any module with attention layers of headscope, torch or transformers in it.
-        heads: from (layer, head) to "zero", the head's output is 0; or "uniform", its weights are
-            the same for all keys that its mask lets it see. A layer is its number, from 0, or its
-            name, as in `capture` and `show`.
-
-    Raises:
-        ValueError: if there is no such layer, head or ablation.
-    """
-    layers = list(headed_layers(model))
-    if not layers:
-        raise ValueError(
-            f"model: expected attention layers of headscope, torch or transformers, got a"
-            f" {type(model).__name__} without any"
-        )
-    changes = {(_layer_name(layers, layer), head): heads[layer, head] for layer, head in heads}
-    with intervene(model, changes):
-        yield
-
-
-def _layer_name(layers: Sequence[str], layer: int | str) -> str:
-    """Return the name of a layer that is given by number or name."""
-    if isinstance(layer, int):
-        if not 0 <= layer < len(layers):
-            raise ValueError(f"layer: expected a number from 0 to {len(layers) - 1}, got {layer}")
-        return layers[layer]
-    if layer not in layers:
-        raise ValueError(f"layer: expected a number, or one of {layers}, got {layer!r}")
-    return layer
-
-
 # What ablation changes
 
 
@@ -99,7 +60,7 @@ def outcomes(
 ) -> Float[Tensor, "N 2"]:
     """Return, with heads ablated, each text's loss in nats, and 1 if its class is right, else 0."""
     parts = []
-    with eval_mode(model), torch.no_grad(), intervene(model, ablated):
+    with eval_mode(model), torch.no_grad(), ablate(model, ablated):
         for batch in batches:
             logits = logits_of(model, batch)
             labels = batch.labels.to(logits.device)

@@ -223,37 +223,40 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
     return frozenset(list(headed_layers(model))[-1:])
 
 
-# Intervening
+# Ablating
 
 
 @contextmanager
-def intervene(model: nn.Module, changes: Mapping[tuple[str, int], Change]) -> Iterator[None]:
-    """Ablate some heads, at every query, until the block is left.
+def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterator[None]:
+    """Ablate some heads of any model that `capture` knows, until the block is left.
 
-        with intervene(model, {("encoder.blocks.0.attention", 2): "zero"}):
-            model(token_ids, key_padding_mask)
+        with headscope.ablate(model, {(0, 1): "zero", (0, 2): "uniform"}):
+            logits = model(token_ids, key_padding_mask)
 
     The other heads' outputs stay equal to the last digit; the output projection and its bias act as
     before. Heads that are ablated already stay so.
 
     Args:
-        model: any module with attention layers that have heads.
-        changes: from a layer's name and a head's number to "zero", the head's output is 0, or
-            "uniform", the head's weights are the same for all keys that its mask lets it see, which
-            keeps what the head reads but not where it looks.
+        model: any module with attention layers of headscope, torch or transformers in it.
+        heads: from (layer, head) to "zero", the head's output is 0; or "uniform", its weights are
+            the same for all keys that its mask lets it see, which keeps what it reads but not where
+            it looks. A layer is its number, from 0, or its name, as in `capture` and `show`.
 
     Raises:
-        ValueError: if there is no such layer, head or change.
+        ValueError: if there is no such layer, head or ablation.
     """
     layers: dict[str, Any] = headed_layers(model)
+    names = dict(enumerate(layers))
     ablations: dict[str, Ablation] = {}
-    for (name, head), change in changes.items():
+    for (layer, head), change in heads.items():
+        name = names.get(layer, "") if isinstance(layer, int) else layer
         if name not in layers or not 0 <= head < layers[name].num_heads:
             raise ValueError(
-                f"head: expected one of a layer in {list(layers)}, got {head} of {name!r}"
+                f"heads: expected one of a layer in {list(layers)}, by name or number, "
+                f"got {head} of {layer!r}"
             )
         if change not in Ablation._fields:
-            raise ValueError(f"change: expected 'zero' or 'uniform', got {change!r}")
+            raise ValueError(f"heads: expected 'zero' or 'uniform', got {change!r}")
         if name not in ablations:
             ablations[name] = Ablation(*torch.zeros(2, layers[name].num_heads, dtype=torch.bool))
         getattr(ablations[name], change)[head] = True

@@ -24,10 +24,10 @@ from headscope.data.tokenizer import copied, shown_tokens
 from headscope.ground.files import MIB
 from headscope.heads.capture import (
     Change,
+    ablate,
     device_of,
     eval_mode,
     headed_layers,
-    intervene,
     logits_of,
     observe,
 )
@@ -174,7 +174,7 @@ def ablate_each_head(
 
     def without(name: str, *heads: int) -> Float[np.ndarray, " C"]:
         ablated: dict[tuple[str, int], Change] = {(name, head): "zero" for head in heads}
-        with intervene(model, ablated):
+        with ablate(model, ablated):
             logits = logits_of(model, probe.batch).float().cpu()
         return objective.probabilities(logits / temperature)[0].numpy()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
-from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.capture import ablate, headed_layers
 from headscope.model.classifier import TextClassifier
 from headscope.settings.config import ModelConfig
 
@@ -113,7 +113,7 @@ def classifier_claims(precision: Precision) -> Iterator[Claim]:
         heads = {(layer, head): "zero" for layer in headed_layers(model) for head in range(3)}
         with torch.no_grad():
             logits = torch.cat([model(*text) for text in texts])  # [TEXTS, CLASSES]
-            with intervene(model, heads):  # type: ignore[arg-type]
+            with ablate(model, heads):  # type: ignore[arg-type]
                 ablated = torch.cat([model(*text) for text in texts])
         first = ablated[:1].expand_as(ablated)
         title = f"{name}: without heads all texts are alike"

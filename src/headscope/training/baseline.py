@@ -24,7 +24,7 @@ from headscope.data.splits import limited
 from headscope.data.tokenizer import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
-from headscope.heads.capture import headed_layers, intervene
+from headscope.heads.capture import ablate, headed_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
 from headscope.training.scores import SCORES, Scores, best_thresholds, scores
 
@@ -133,7 +133,7 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
             "AttentionInterface; leave it out"
         )
     heads = [(name, head) for name, each in layers.items() for head in range(each.num_heads)]
-    return intervene(model, dict.fromkeys(heads, "uniform"))
+    return ablate(model, dict.fromkeys(heads, "uniform"))
 
 
 def baseline_scores(splits: DatasetDict) -> Compared | None:

@@ -117,32 +117,36 @@ export function softmax(x) {
 
 /* GELU(x) / x for each x, the share of a normal distribution below it: 1 - erfc(x / sqrt(2)) / 2,
    erfc within 1.2e-7 (Numerical Recipes, erfcc). */
-const TERMS = [
-  0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196,
-  1.00002368, -1.26551223,
-];
-
 export function gatesOf(x) {
-  return x.map((value) => {
-    const z = Math.abs(value) / Math.SQRT2;
+  const result = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += 1) {
+    const z = Math.abs(x[at]) / Math.SQRT2;
     const t = 1 / (1 + z / 2);
-    let sum = 0;
-    for (let i = 0; i < TERMS.length; i += 1) sum = sum * t + TERMS[i];
+    const low = 0.09678418 + t * (-0.18628806 + t * (0.27886807 + t * (-1.13520398 +
+      t * (1.48851587 + t * (-0.82215223 + t * 0.17087277)))));
+    const sum = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * low));
     const tail = (t * Math.exp(sum - z * z)) / 2;
-    return value < 0 ? tail : 1 - tail;
-  });
+    result[at] = x[at] < 0 ? tail : 1 - tail;
+  }
+  return result;
 }
 
 /* x + y; y is as many rows as x, more, or one. */
 export function plus(x, y) {
-  return x.map((value, at) => value + y[at % y.length]);
+  const result = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += 1) result[at] = x[at] + y[at % y.length];
+  return result;
 }
 
 export function times(x, y) {
-  return x.map((value, at) => value * y[at]);
+  const result = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += 1) result[at] = x[at] * y[at];
+  return result;
 }
 
 /* The sum of x y over all rows of x; y is one row, or as many. */
 export function dot(x, y) {
-  return x.reduce((sum, value, at) => sum + value * y[at % y.length], 0);
+  let sum = 0;
+  for (let at = 0; at < x.length; at += 1) sum += x[at] * y[at % y.length];
+  return sum;
 }

@@ -8,10 +8,10 @@ import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { count, parts, t } from "./strings.js";
 
 const ROW = 44; // pixels of a text in the list
-const SPARE = 8; // rows beyond what is seen
+const SPARE = 8; // rows above what is seen
+const ROWS = 30; // that are nodes
 const MOST_CLASSES = 16; // of a confusion matrix
 const UNSURE = 0.1; // share of the texts that are least sure
-const SEEN = 600; // pixels of the list, at most
 
 /* The texts of the report, ready to be searched. */
 class Texts {
@@ -93,8 +93,7 @@ function List({ texts, open, query, search }) {
     html`<span role="status">${t`${count(found.length)} of ${count(texts.size)}`}</span>`,
   ];
   const first = Math.max(0, Math.floor(top / ROW) - SPARE);
-  const last = Math.min(found.length, first + Math.ceil(SEEN / ROW) + 2 * SPARE);
-  const rows = found.slice(first, last).map((at, place) => {
+  const rows = found.slice(first, first + ROWS).map((at, place) => {
     return rowOf(texts, at, first + place, found.length, looked, open);
   });
   const about = open && t`a click shows what decides in it`;

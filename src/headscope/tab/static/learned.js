@@ -29,9 +29,8 @@ export function snippet(text, word) {
   </bdi>`;
 }
 
-/* `words` has for each source ("sum", or the name of a head) and class the words for it and those
-   against it: [word, sum, texts, example]. `open` shows an example, `search` the texts of a word;
-   null where there is none. */
+/* `words` has for each source ("sum" or a head) and class the words for it and those against it:
+   [word, sum, texts, example]. `open` shows an example, `search` the texts of a word, if any. */
 export function Learned({ words, layers, note, textOf, open, search }) {
   const classes = Object.keys(words.sum);
   const [label, chooseLabel] = useState(classes[0]);
