@@ -275,7 +275,7 @@ class TrainerConfig(Settings):
     )
     max_epochs: Count = key(2, "maximum number of epochs")
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
-    epoch_steps: Count = key(125, "minimum steps of an epoch: of few texts it has several passes")
+    epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")
     accumulate: Count = key(1, "batches per optimizer step")
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = key(
         None, "decay of a moving average of the weights, such as 0.99"
