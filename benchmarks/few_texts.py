@@ -1,9 +1,9 @@
 """What is best with few labelled texts: 100, 250, 500 ... of a data set, three draws of each.
 
-    python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM
+    python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM   # an hour or two on one core: 2 minutes a draw
     python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM --sizes 250 --methods SetFit
 
-Training texts are drawn at random; validation and test are those of the data set, whole. Prints
+Training texts are drawn at random; validation and test are those of the data set, whole. Prints a table:
 accuracy and macro-F1 on test in percent, the mean over draws, and seconds, from texts to scores.
 What is there to choose (C, the epoch) is chosen on validation.
 

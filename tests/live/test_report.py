@@ -144,7 +144,7 @@ def test_the_command_writes_a_page_and_words_within_its_seconds(
     table = pd.read_csv(tmp_path / "words.csv")
     assert list(table)[:6] == ["class", "word", "sum", "mean", "texts", "example"]
     assert list(table)[6:] == list(found.heads)
-    with pytest.raises(ValueError, match=r"output\n  expected a name that ends in \.html"):
+    with pytest.raises(ValueError, match=r"output\n  Input should be a name that ends in \.html"):
         replace(config, output="all.txt")
 
 

@@ -49,7 +49,7 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
         raise RunError(f"run={run.folder}: cannot run inside a page: {error}") from None
     path = Path(config.output)
     write_page(path, content)
-    show_line(console, f"page:       {path} ({len(content) / MB:.1f} MB, {config.dtype})")
+    show_line(console, f"page:       {path} ({len(content) / MB:.1f} MB): open it in a browser")
     return path
 
 

@@ -284,7 +284,7 @@ def read_split(
         if has_gap.any() and not config.drop_empty:
             raise DataError(
                 f"{place(name, config, column)}: {has_gap.sum()} of {len(dataset)} rows are empty "
-                f"or null (the first is row {has_gap.argmax()}); fix them or set "
+                f"or null (the first is row {has_gap.argmax()}, counted from 0); fix them or set "
                 "data.drop_empty=true"
             )
     is_empty = np.any([*gaps.values()], axis=0)

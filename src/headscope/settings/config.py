@@ -127,7 +127,7 @@ class DataConfig(Settings):
 
     def _conflicts(self) -> Conflicts:
         if not self.path:
-            remedy = "give data.path=..., or leave out every data.* name"
+            remedy = "give data.path=..., or leave out every data.* key"
             yield "path", "a file, directory or Hub id", remedy
         if self.tokens_per_batch < self.max_length:
             yield "tokens_per_batch", f"at least data.max_length={self.max_length}"

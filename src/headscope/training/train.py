@@ -85,7 +85,8 @@ def train(
         except Stopped as stopped:
             if not is_rank_zero():
                 raise SystemExit(stopped.code) from None
-            if is_run(folder):
+            is_own = console is None or not console.quiet  # a fold of `labels` is not resumed
+            if is_run(folder) and is_own:
                 stopped.said += f"; resume it: headscope train resume={folder}"
             if stopped.number == signal.SIGINT:
                 raise KeyboardInterrupt(str(stopped)) from None

@@ -69,7 +69,7 @@ function switches(store) {
     const others = all.filter((place) => !kept.includes(place));
     store.set({ ablated: new Map(others.map((place) => [place, "zero"])), isChoice: true });
   };
-  const words = t`Only the ${count} heads that are enough`;
+  const words = t`Only the heads that are enough over many texts (${count})`;
   const allOn = () => store.set({ ablated: new Map(), isChoice: true });
   return [
     count > 0 && count < heads.length && button(words, keepOnly, { title: t`all others off` }),

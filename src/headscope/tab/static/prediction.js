@@ -133,7 +133,7 @@ function sureOf(curve, maps) {
   if (!curve || maps.values("given") !== null || shares === null) return null;
   const most = Math.max(...shares);
   const [, all = 0] = curve.at(-1) ?? [];
-  const isFit = ([least, texts]) => most >= least && texts >= Math.min(SOME, all);
+  const isFit = ([least, texts]) => most >= least && texts >= Math.min(SOME, all / 4);
   const found = curve.find(isFit);
   if (found === undefined) return t`Less sure than every validation text.`;
   const [least, texts, right] = found;
