@@ -28,7 +28,7 @@ function Cells({ store, found }) {
   const [isWhole, setWhole] = useState(false);
   const layer = Math.min(store.layer, found.layers - 1);
   const words = found.inWords(store.shownText, store.unit);
-  const room = Math.max(2, Math.floor((width - 430) / 84) || 8);
+  const room = Math.max(2, Math.floor((width - 430) / (layer > 0 ? 110 : 86)) || 8);
   const { shownText, shown, unit, pair } = store;
   // While heads are switched rows and columns stay where they are.
   const [heads, names] = useMemo(() => {
