@@ -21,6 +21,7 @@ from lightning.pytorch.loggers import (
 from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
+from headscope.ground.errors import ConfigError, first_line
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.runs.folder import Setup
 from headscope.settings.checks import flatten
@@ -107,9 +108,13 @@ def loggers(config: TrainConfig, folder: Path) -> list[Logger]:
         case "csv":
             found.append(CSVLogger(folder, name="", version="csv"))
         case "mlflow":
-            found.append(MLFlowLogger(experiment_name="headscope", run_name=name))
+            place = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+            found.append(MLFlowLogger("headscope", run_name=name, tracking_uri=place))
         case "wandb":
             found.append(WandbLogger(project="headscope", name=name, save_dir=folder))
     for logger in found[1:]:
-        logger.log_hyperparams(flatten(asdict(config)))
+        try:
+            logger.log_hyperparams(flatten(asdict(config)))
+        except Exception as error:  # of its package, or of the server that it talks to
+            raise ConfigError(f"trainer.logger: {first_line(error)}") from error
     return found
