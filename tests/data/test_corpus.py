@@ -197,7 +197,9 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(source:
 
 SEVERAL = {"multi_label": True}
 PAIRS = {"text_pair_column": "answer"}
-EMPTY = "are empty or null (the first is row 1, counted from 0); fix them or set data.drop_empty=true"
+EMPTY = (
+    "are empty or null (the first is row 1, counted from 0); fix them or set data.drop_empty=true"
+)
 SAME = Dataset.from_dict({"text": ["same", "Same", "same!", "same 1"], "label": ["x", "y"] * 2})
 TWO = table(["x", "y"] * 60, text=[f"{('bad', 'good')[row % 2]} film {row}" for row in range(120)])
 BROKEN = pa.StringArray.from_buffers(

@@ -334,6 +334,8 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     cells = ["layer 1 head 1", "matters", "0.410 ±0.030", "no clear pattern"]
     shown = tab.find(".table tbody tr >> nth=0 >> th, td")
     tab.has(lambda: shown.all_inner_texts()[:4], cells)
+    tab.find("summary >> text=Words that the run learned").wait_for()  # they come last
+    tab.unfold()
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
     tab.says(".word-lists table >> nth=1", "−2.00−2.001an awful day")
     tab.find(".choose-word-source").select_option("layer 0 head 0")
