@@ -116,9 +116,10 @@ def test_accuracy_of_a_file_over_seeds(told_by_a_word: Path, tmp_path: Path) -> 
     options += ["--also", "model.num_layers=1"]
     overrides = ["trainer.max_epochs=2", "trainer.epoch_steps=1", "data.tokens_per_batch=256"]
     page = run("accuracy", str(told_by_a_word), *options, *overrides)
-    ((_, counted, ours, whole),) = tables(page)
+    ((_, counted, wide, ours, whole),) = tables(page)
     assert "## told by a word: 96 / 12 / 12 texts of train / validation / test, 2 classes" in page
     assert (counted[1], counted[8]) == ("100.0", "1")
+    assert wide[0] == "TF-IDF + wide MLP"
     assert ours[1] == "100.0 ± 0.0"  # one word tells the class
     assert ours[8] == "2"
     assert re.fullmatch(r"[\d.]+ to [\d.]+", ours[7])

@@ -151,9 +151,13 @@ def compose(line: CommandLine) -> dict[str, Any]:
             raise ConfigError(f"{key}: expected `train -m` with it; a single run has no launcher")
     if not issubclass(line.schema, TrainConfig):
         return _without_hydra(line, {})
-    values = {entry.key_or_group: entry.value() for entry in line.overrides}
+    given = [entry for entry in line.overrides if not entry.is_delete()]
+    values = {entry.key_or_group: entry.value() for entry in given}
     if line.schema is TrainConfig and values.get("resume") is not None:
         return _without_hydra(line, _settings_of(str(values["resume"])))
+    for group, names in groups(line.schema).items():
+        if group in values and values[group] is None:  # Hydra would end in a traceback
+            raise ConfigError(unknown_choice(group, "null", names))
     try:
         return resolved(_with_hydra(line))
     except (HydraException, OmegaConfBaseException) as error:
