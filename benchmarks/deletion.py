@@ -37,7 +37,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch, TextBatches
+from headscope.data.batching import Batch
 from headscope.heads.capture import capture, eval_mode, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds
 from headscope.heads.fixed_gates import RULES, FixedGates
@@ -314,7 +314,7 @@ def main() -> None:
     torch.manual_seed(0)
     run = load_run(options.run)
     data = data_of(run)
-    texts = TextBatches(data.encoded["test"], data.labels("test"))
+    texts = data.batches("test")
     (batches,) = draw_samples(texts, options.texts, 2048, 0)
     special = special_tokens(run.tokenizer).fixed
     removed: list[Tensor] = []

@@ -92,12 +92,14 @@ def read_rows(
             number += 1
     except UNREADABLE as error:
         remedy = ""
+        place = f"row {number}"
         if isinstance(error, UnicodeDecodeError):
+            place = f"after {number} rows"  # the file is decoded in blocks
             remedy = f"; set the text encoding: {keys}encoding=cp1252 or {keys}encoding=shift_jis"
         elif isinstance(error, csv.Error):
             remedy = '; a text with a " in it is written "so ""quoted"" it is"'
         name = "standard input" if path == "-" else path
-        raise DataError(f"{name}, row {number}: {error}{remedy}") from error
+        raise DataError(f"{name}, {place}: {error}{remedy}") from error
 
 
 def _rows(
@@ -162,7 +164,10 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
 def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
     """Yield the objects of a file: of each of its lines, or in any other layout."""
     for text in file if is_lines else [file.read()]:
-        for value in _values(text):
+        values = [*_values(text)]
+        if is_lines and len(values) > 1:
+            raise ValueError(f"expected one object a line, got {len(values)}")
+        for value in values:
             rows = value if is_lines else _by_rows(value)
             for row in rows if isinstance(rows, list) else [rows]:
                 if not isinstance(row, dict):
@@ -179,7 +184,7 @@ def _values(text: str) -> Iterator[Any]:
     start = 0
     while value := SIGN.search(text, start):
         content, start = decoder.raw_decode(text, value.start())
-        if "\\u" in text:
+        if "\\ud" in text or "\\uD" in text:
             content = json.loads(HALF.sub("\ufffd", json.dumps(content, ensure_ascii=False)))
         yield content
 

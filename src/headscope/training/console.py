@@ -53,7 +53,8 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f} at its temperature")
+    at = "" if report.calibration is None else " at its temperature"
+    show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
     rows = {"headscope": report.test}
     if report.calibration is not None and report.temperature != 1:
         rows |= report.calibration.row("test")

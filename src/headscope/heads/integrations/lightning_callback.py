@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
-from headscope.data.batching import Batch, TextBatches
+from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.measures import SpecialTokens, Summary
@@ -172,7 +172,7 @@ class HeadLogger(AtValidation):
 
     def _draw(self, data: TextDataModule) -> None:
         """Draw the texts that are measured, and note in the record which they are."""
-        texts = TextBatches(data.encoded["validation"], data.labels("validation"))
+        texts = data.batches("validation")
         total = len(texts.labels)
         count = min(self.config.texts or total, total)
         drawn = f"all {total} validation texts"
