@@ -32,12 +32,13 @@ import numpy as np
 import torch
 from datasets import Dataset, disable_progress_bars
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
 
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
 from headscope.runs.run import load_run
 from headscope.runs.texts import data_of
-from headscope.training.baseline import fitted, is_without_spaces
+from headscope.training.baseline import Baseline, fitted, is_without_spaces
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table
 
@@ -208,8 +209,9 @@ def wide_mlp(corpus: Corpus) -> Result:
     """
     begun = time.perf_counter()
     vectorizer = fitted(corpus.splits["train"]).pipeline[0]
-    terms = {role: vectorizer.transform(row_texts(split)) for role, split in corpus.splits.items()}
-    labels = {role: numbers(split, "label") for role, split in corpus.splits.items()}
+    splits = {role: corpus.splits[role] for role in ("train", "validation")}
+    terms = {role: vectorizer.transform(row_texts(split)) for role, split in splits.items()}
+    labels = {role: numbers(split, "label") for role, split in splits.items()}
     network = MLPClassifier(MLP_WIDTH, random_state=0)
     classes = np.arange(len(corpus.labels))
     best = (-1.0, 0, network)
@@ -218,13 +220,11 @@ def wide_mlp(corpus: Corpus) -> Result:
         accuracy = network.score(terms["validation"], labels["validation"])
         best = max(best, (accuracy, epoch, deepcopy(network)), key=lambda found: found[0])
     _, epoch, network = best
-
-    def scored(role: str) -> Mapping[str, Any]:
-        logits = np.log(np.clip(network.predict_proba(terms[role]), 1e-12, 1.0))
-        return scores(torch.from_numpy(logits), torch.from_numpy(labels[role])).values()
-
     chosen = f"epoch {epoch} of {MLP_EPOCHS}"
-    return Result(scored("test"), scored("validation"), time.perf_counter() - begun, chosen)
+    baseline = Baseline(make_pipeline(vectorizer, network), "TF-IDF + wide MLP")
+    found = [scores(*baseline.logits(corpus.splits[role])) for role in ("test", "validation")]
+    test, validation = (each.values() for each in found)
+    return Result(test, validation, time.perf_counter() - begun, chosen)
 
 
 def best_of(candidates: Mapping[str, Callable[[], Classifier]], corpus: Corpus) -> Result:

@@ -1,10 +1,11 @@
 """What is best with few labelled texts: 100, 250, 500 ... of a data set, three draws of each.
 
-    python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM   # an hour or two on one core: 2 minutes a draw
+    python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM    # 2 minutes a draw, one core
     python benchmarks/few_texts.py reviews/ --encoder path/to/MiniLM --sizes 250 --methods SetFit
 
-Training texts are drawn at random; validation and test are those of the data set, whole. Prints a table:
-accuracy and macro-F1 on test in percent, the mean over draws, and seconds, from texts to scores.
+Training texts are drawn at random; validation and test are those of the data set, whole.
+Prints a table: accuracy and macro-F1 on test in percent, the mean over draws, and seconds, from
+texts to scores.
 What is there to choose (C, the epoch) is chosen on validation.
 
     TF-IDF                    and logistic regression, C by validation accuracy
@@ -45,7 +46,7 @@ from headscope.settings.config import DataConfig
 from side_by_side import count, parser_of, table
 
 SIZES = (100, 250, 500, 1_000, 2_000, 4_000)
-Scored = tuple[float, float, float]  # accuracy and macro-F1 of test in percent, seconds
+Scored = tuple[float, float, float]  # accuracy and macro-F1 of test, seconds
 SETTINGS = {
     "from scratch": [],
     "frozen layers and heads": ["experiment=pretrained", "model.features={}", "control=uniform"],
@@ -72,7 +73,7 @@ def main() -> None:
         for method in options.methods:
             found = [scored(options, corpus, method, size, draw) for draw in range(options.draws)]
             accuracy, macro_f1, seconds = map(statistics.fmean, zip(*found, strict=True))
-            row.append(f"{accuracy:.1f} / {macro_f1:.1f}; {seconds:.0f} s")
+            row.append(f"{100 * accuracy:.1f} / {100 * macro_f1:.1f}; {seconds:.0f} s")
         rows.append(row)
         print(*row, sep=" | ", file=sys.stderr, flush=True)
     print(table(["training texts", *options.methods], rows))
@@ -96,14 +97,14 @@ def ours(method: str, options: Namespace, corpus: Corpus, folder: Path) -> Score
     """Train headscope once, and return the scores of the run."""
     metrics = trained(method, options, corpus, folder)
     seconds = metrics["seconds"]["everything"] - metrics["seconds"].get("control", 0.0)
-    return 100 * metrics["test"]["accuracy"], 100 * metrics["test"]["macro_f1"], seconds
+    return metrics["test"]["accuracy"], metrics["test"]["macro_f1"], seconds
 
 
 def averages(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     """Return the scores of the network trained with averages in place of attention."""
     metrics = trained("frozen layers and heads", options, corpus, folder)
     scores = metrics["control"]
-    return 100 * scores["accuracy"], 100 * scores["macro_f1"], metrics["seconds"]["control"]
+    return scores["accuracy"], scores["macro_f1"], metrics["seconds"]["control"]
 
 
 def trained(method: str, options: Namespace, corpus: Corpus, folder: Path) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def trained(method: str, options: Namespace, corpus: Corpus, folder: Path) -> di
 def counted(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     """Return the scores of TF-IDF."""
     found = counted_words(corpus)
-    return 100 * found.test["accuracy"], 100 * found.test["macro_f1"], found.seconds
+    return found.test["accuracy"], found.test["macro_f1"], found.seconds
 
 
 def embedded(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
@@ -145,7 +146,7 @@ def embedded(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     fits = map(fit, STRENGTHS)
     best = max(fits, key=lambda each: each.score(vectors["validation"], labels["validation"]))
     predicted = best.predict(vectors["test"])
-    return in_percent(labels["test"], predicted, time.perf_counter() - start)
+    return scores_of(labels["test"], predicted, time.perf_counter() - start)
 
 
 @cache
@@ -185,13 +186,13 @@ def contrasted(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
     trainer.train()
     test = corpus.splits["test"]
     predicted = np.array(model.predict(list(row_texts(test))))
-    return in_percent(np.array(test["label"]), predicted, time.perf_counter() - start)
+    return scores_of(np.array(test["label"]), predicted, time.perf_counter() - start)
 
 
-def in_percent(labels: np.ndarray, predicted: np.ndarray, seconds: float) -> Scored:
-    """Return accuracy and macro-F1 in percent, and the seconds."""
+def scores_of(labels: np.ndarray, predicted: np.ndarray, seconds: float) -> Scored:
+    """Return accuracy and macro-F1 of predictions, and the seconds."""
     macro_f1 = float(f1_score(labels, predicted, average="macro"))
-    return 100 * float((labels == predicted).mean()), 100 * macro_f1, seconds
+    return float((labels == predicted).mean()), macro_f1, seconds
 
 
 METHODS: dict[str, Callable[[Namespace, Corpus, Path], Scored]] = {

@@ -5,6 +5,7 @@ texts, F width of the hidden states.
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +69,9 @@ def _write(
     advance: Advance,
 ) -> None:
     table = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    if hasattr(os, "posix_fallocate"):  # on a full disk an OSError here; a write would be a SIGBUS
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     batches = TextBatches(texts)
     num_done = 0
     for rows in TokenBudgetSampler(texts.lengths, TOKENS_PER_BATCH):
