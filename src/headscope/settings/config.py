@@ -34,7 +34,6 @@ from headscope.settings.extension import is_import_path
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 TokenizerKind = Literal["words", "bpe", "wordpiece", "unigram"]
-TOKENIZERS = get_args(TokenizerKind)
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 POOLINGS = get_args(PoolingKind)

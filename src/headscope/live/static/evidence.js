@@ -66,7 +66,7 @@ function compress(state, block, count, isLast) {
 }
 
 /* The first 8 bytes of the digest, as one number. */
-export function keyOf(text) {
+function keyOf(text) {
   const bytes = new TextEncoder().encode(text);
   const state = Uint32Array.from(START);
   state[0] ^= 0x01010000 ^ 8;
