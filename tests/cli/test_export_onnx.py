@@ -139,7 +139,6 @@ CASES: dict[str, dict[str, Any]] = {
     "several labels": {"multi_label": True},
     "window": {"window": 3},
     "tokenizer bpe": {"kind": "bpe"},
-    "tokenizer unigram": {"kind": "unigram"},
     "learned, mean, several labels": {"positions": "learned", "pooling": "mean", "multi_label": True},
     "sinusoidal, max, window, causal, grouped-query, no evidence": {
         "positions": "sinusoidal", "pooling": "max", "window": 3, "causal": True, "num_kv_heads": 2,

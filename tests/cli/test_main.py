@@ -405,7 +405,7 @@ def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
         ("positions: rotary", "positions: rotarry", "model.positions: expected 'learned', .*, got 'rotarry'"),
         ("\nseed: 0", "\nsede: 0", "sede: unknown key; did you mean seed?"),
         ("seed: 0", "seed: ${oc.env:HOME}", r"seed: expected a valid integer, got '\${oc.env:HOME}'"),
-        ("font: null", "font: !!python/object:os.abort {}", None),
+        ("limit: null", "limit: !!python/object:os.abort {}", None),
     ],
 )  # fmt: skip
 def test_a_config_that_is_read_again_is_checked_and_nothing_in_it_is_resolved(

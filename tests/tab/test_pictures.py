@@ -1,7 +1,5 @@
 """Pictures: which texts are in which bin, the right colour in the right place, names as they are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -28,13 +26,9 @@ def test_the_confusion_matrix_is_coloured_by_the_share_of_the_row() -> None:
     assert shares[0.0][0] > shares[0.75][0] + 20
 
 
-def test_names_are_cut_and_no_markup_and_a_broken_font_is_passed_over(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.ttf"
-    broken.write_bytes(b"not a font")
-    for font in (str(broken), str(tmp_path / "missing.ttf")):
-        names = ["x" * 1000, "$\\frac{", "", "\u0e01日本\n語"]
-        picture = confusion_picture(np.eye(4, dtype=int).tolist(), names, font)
-        assert max(picture.shape) < 800
+def test_names_are_cut_and_no_markup() -> None:
+    names = ["x" * 1000, "$\\frac{", "", "\u0e01日本\n語"]
+    assert max(confusion_picture(np.eye(4, dtype=int).tolist(), names).shape) < 800
     assert max(confusion_picture(np.eye(80, dtype=int).tolist(), ["a"] * 80).shape) < 3000
 
 

@@ -59,7 +59,7 @@ HEADS = "heads.json"
 REPORT = "report.html"
 DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
-PATHS = (*SOURCES, "model.path", "model.features", "inspection.font")
+PATHS = (*SOURCES, "model.path", "model.features")
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
 STEPS = ("trainer.accumulate", "trainer.epoch_steps")

@@ -5,7 +5,6 @@ Every picture is [height, width, 3] bytes. Shape letters: C classes, M bins, N t
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.font_manager import fontManager
 
 BINS = 15
 CELL = 0.55  # inches, of a confusion matrix
@@ -26,9 +25,7 @@ FAMILIES = (
 )
 
 
-def confusion_picture(
-    counts: Sequence[Sequence[int]], names: Sequence[str], font: str | None = None
-) -> np.ndarray:
+def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str]) -> np.ndarray:
     """Draw counts [label, prediction], each cell coloured by its share of the label's texts."""
     table = np.asarray(counts)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
@@ -40,7 +37,8 @@ def confusion_picture(
     labels = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in names]
     # Of a class's name no character is markup.
     size = min(10.0, 60 * cell)  # points
-    style: dict[str, Any] = {"parse_math": False, "fontfamily": _families(font), "fontsize": size}
+    families = [name for name in FAMILIES if name in fontManager.get_font_names()]
+    style: dict[str, Any] = {"parse_math": False, "fontfamily": families, "fontsize": size}
     axes.set_xticks(range(len(names)), labels, rotation=90, **style)
     axes.set_yticks(range(len(names)), labels, **style)
     for row, column in np.argwhere(table) if cell == CELL else ():
@@ -48,16 +46,6 @@ def confusion_picture(
         ink = "black" if shares[row, column] > 0.6 else "white"
         axes.text(column, row, str(table[row, column]), color=ink, ha="center", va="center")
     return _pixels(figure)
-
-
-def _families(font: str | None) -> list[str]:
-    """Return the families of fonts that are there, that of the file `font` first."""
-    families = [name for name in FAMILIES if name in fontManager.get_font_names()]
-    if font is not None:
-        with suppress(OSError, RuntimeError):  # not there, or broken
-            fontManager.addfont(font)
-            families.insert(0, FontProperties(fname=font).get_name())
-    return families
 
 
 def _pixels(figure: Figure) -> np.ndarray:

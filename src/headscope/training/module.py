@@ -151,17 +151,14 @@ class ClassifierModule(LightningModule):
     def learning_rate_share(self, step: int) -> float:
         """Return the share of the peak learning rate at a step.
 
-        A linear warm-up, then f + (1 - f) (1 + cos(pi p)) / 2, with p the share of the remaining
-        steps that are done, and f the final share (Loshchilov and Hutter 2017, SGDR, without
-        restarts).
+        A linear warm-up, then (1 + cos(pi p)) / 2, with p the share of the remaining steps that are
+        done (Loshchilov and Hutter 2017, SGDR, without restarts).
         """
         warmup = round(self.config.warmup_share * self.total_steps)
         if step < warmup:
             return (step + 1) / warmup
         progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
-        floor = self.config.final_share
-        cosine = (1 + math.cos(math.pi * progress)) / 2
-        return floor + (1 - floor) * cosine
+        return (1 + math.cos(math.pi * progress)) / 2
 
 
 def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:

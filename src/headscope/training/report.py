@@ -158,7 +158,7 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     for name, (sides, counts) in report.test.tables(report.labels).items():
         if len(counts) <= MOST_CLASSES:
             sides = [*map(shown, sides)]  # names may have line ends
-            picture = confusion_picture(counts, sides, report.config.inspection.font)
+            picture = confusion_picture(counts, sides)
             writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
     probabilities = report.objective.probabilities(report.logits)
     classes = report.objective.has(report.targets, len(report.labels))
