@@ -18,10 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 18087,
+    "lines of Python": 17819,
     "lines of JavaScript and CSS": 4300,
-    "nodes": 128908,  # of the syntax tree: what a reader reads, however the lines are broken
-    "nodes per code line": 10.3,
+    "nodes": 126665,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes per code line": 10.2,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,

@@ -1,7 +1,6 @@
 """What inspect rejects before anything is written, and what it shows."""
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from headscope.cli.inspect import inspect, measure
+from headscope.cli.inspect import inspect
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
 from headscope.ground.errors import ConfigError, UserWarningMessage
@@ -61,24 +60,6 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
         page = inspect(config, Console(file=io.StringIO()))
     assert page.parent == Path()
     assert page.read_text().startswith("<!DOCTYPE html>")
-
-
-def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
-    rows = [
-        f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)
-    ]
-    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
-    data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
-    folder = untrained(tmp_path / "run", **data)
-    shown = io.StringIO()
-    config = InspectConfig(run=str(folder), texts=6, accelerator="cpu")
-    measure(config, Console(file=shown, force_terminal=True))
-    assert re.search(r"measuring every head on \d+ texts", shown.getvalue())
-    assert "0:00:00" in shown.getvalue()
-    (folder / "heads.json").unlink()
-    (folder / "heads.json").mkdir()
-    with pytest.warns(UserWarningMessage, match="this study is not kept: .*heads.json"):
-        measure(config, Console(file=shown))
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])

@@ -133,7 +133,7 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean files"),
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("inspect run=. text=x classes=[a]", "classes: expected null with run=..., got .'a'.; a run knows"),
-        ("inspect model=a", "text: expected a text, got null; or give labelled texts to rank the heads"),
+        ("inspect model=a", "text: expected a text, got null; or with model=... labelled texts"),
         ("inspect text=words", "run: expected a run folder, or a classifier .*, got null; not both"),
         ("tune space=nothing.yaml", "space=nothing.yaml: expected lines such as "),
         ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
@@ -263,7 +263,7 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
     assert run(*sweep) == 2
     first, _, third = sorted(path.parent for path in Path("outputs/heads").glob("*/job.json"))
     metrics = {
-        "test": {"accuracy": 0.5},
+        "test": {"accuracy": 0.5, "macro_f1": 0.5},
         "validation": {"macro_f1": 0.25},
         "seconds": {"everything": 3},
     }
@@ -293,7 +293,7 @@ def test_a_job_returns_the_validation_score_that_is_asked_for(
 ) -> None:
     def train(config: TrainConfig, console: Console) -> None:
         validation = {"macro_f1": 0.25, "accuracy": 0.5, "loss": 1.5}
-        metrics = {"test": {"loss": 9.5}, "validation": validation, "seconds": {"everything": 3}}
+        metrics = {"test": validation, "validation": validation, "seconds": {"everything": 3}}
         folder = Path(config.outputs_dir) / str(config.name)
         save_config(folder, config)
         (folder / "metrics.json").write_text(json.dumps(metrics))

@@ -120,7 +120,7 @@ def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple
     """
     source = load_source(config)
     name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
-    split = read_split(source, str(name), config, len(labels))
+    split = read_split(source, str(name), config)
     return limited(split.with_labels(labels, config), config.limit, config.split_seed), split.name
 
 
@@ -259,9 +259,7 @@ class Split:
             return texts.add_column("label", column)
 
 
-def read_split(
-    source: DatasetDict, name: str, config: DataConfig, num_classes: int | None = None
-) -> Split:
+def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     """Check columns and labels of a split, and return its rows with a text and a label.
 
     Others are an error unless data.drop_empty is set.
@@ -274,28 +272,26 @@ def read_split(
     dataset = source[name]
     check_columns(dataset, name, config)
     where = place(name, config, config.label_column)
-    labels = labels_of(dataset, where, config, num_classes)
+    labels = labels_of(dataset, where, config)
     gaps = {
         column: np.fromiter(map(is_gap, values(dataset, column)), bool)
         for column in text_columns(config)
     }
     gaps[config.label_column] = np.array([names is None for names in labels], bool)
-    for column, has_gap in gaps.items():
-        if has_gap.any() and not config.drop_empty:
-            raise DataError(
-                f"{place(name, config, column)}: {has_gap.sum()} of {len(dataset)} rows are empty "
-                f"or null (the first is row {has_gap.argmax()}, counted from 0); fix them or set "
-                "data.drop_empty=true"
-            )
     is_empty = np.any([*gaps.values()], axis=0)
-    message = (
-        f"{config.file_of(name)}, split {name}: dropped {is_empty.sum()} of {len(dataset)} rows "
-        f"with an empty {' or '.join(map(repr, gaps))}"
-    )
-    if is_empty.all():
-        raise DataError(f"{message}; none is left")
     if is_empty.any():
-        warn(message)
+        found = ", ".join(
+            f"{has_gap.sum()} in column {column!r} (first in row {has_gap.argmax()})"
+            for column, has_gap in gaps.items()
+            if has_gap.any()
+        )
+        where = f"{config.file_of(name)}, split {name}"
+        message = f"{where}: {is_empty.sum()} of {len(dataset)} rows have empty cells: {found}"
+        if not config.drop_empty:
+            raise DataError(f"{message}, counted from 0; fix them or set data.drop_empty=true")
+        if is_empty.all():
+            raise DataError(f"{message}; none is left")
+        warn(f"{message}; they are dropped")
     full = zip(labels, is_empty, strict=True)
     complete = [names for names, has_gap in full if names is not None and not has_gap]
     return Split(name, dataset.select(np.flatnonzero(~is_empty)), complete)
@@ -361,6 +357,10 @@ def check_classes(corpus: Corpus, config: DataConfig, hint: str = "") -> None:
     if len(present) < 2:
         raise DataError(
             f"{where} too few classes: expected two or more, got {listed(present) or 'none'}{hint}"
+        )
+    if (in_train == num_rows).all():
+        raise DataError(
+            f"{where} {listed(present)} in every row; write each row's own labels{hint}"
         )
     once = int((in_train == 1).sum())
     if not config.multi_label and once > num_rows / 2:

@@ -220,7 +220,7 @@ class LabelsConfig(WritesFile):
 
 @dataclass(config=STRICT)
 class InspectConfig(WritesFile):
-    """Show what every attention head does with one text, or over a sample of texts."""
+    """Show what every attention head does with one text, or in a classifier of transformers."""
 
     run: RunFolder | None = key(None, "run folder")
     model: str | None = key(
@@ -228,15 +228,10 @@ class InspectConfig(WritesFile):
     )
     classes: list[str] | None = key(
         None,
-        "with model: names of its classes, in the order of its logits; null: its own, "
-        "or those of data, in their order, where it has LABEL_0, LABEL_1 and so on",
+        "with model: names of its classes, in the order of its logits; null: its own",
     )
-    text: str | None = key(None, "the text; null: measure every head over labelled texts")
-    texts: Count = key(
-        300,
-        "size of that sample, of the run's validation split or of data; ablations take "
-        "up to 8 times as many where there is time",
-    )
+    text: str | None = key(None, "the text; null: the first of data")
+    texts: Count = key(300, "with data: how many of its texts")
     data: OtherDataConfig | None = key(
         None,
         "with model: labelled texts, the test split or the only one, on which each head is ablated",
@@ -256,8 +251,8 @@ class InspectConfig(WritesFile):
             yield "data", "null with run=...", "data is for model=..."
         if self.run is not None and self.classes is not None:
             yield "classes", "null with run=...", "a run knows its classes"
-        if self.model is not None and self.text is None and self.data is None:
-            yield "text", "a text", "or give labelled texts to rank the heads: data.path=..."
+        if self.text is None and self.data is None:
+            yield "text", "a text", "or with model=... labelled texts: data.path=..."
         for name in ("text", "text_pair"):
             text = getattr(self, name)
             if text is not None and not text.strip():
