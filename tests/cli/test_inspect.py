@@ -11,7 +11,7 @@ from rich.console import Console
 from headscope.cli.inspect import inspect
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
-from headscope.ground.errors import ConfigError, UserWarningMessage
+from headscope.ground.errors import UserWarningMessage
 from headscope.heads.step import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.runs.folder import Chosen, Setup, save_model
@@ -34,20 +34,6 @@ def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", *
     return folder
 
 
-@pytest.mark.parametrize(
-    ("label", "got"), [("Permisive", "'Permisive'"), ("Permissive; Comercial", "'Comercial'")]
-)
-def test_a_label_that_the_run_does_not_know_is_rejected_with_the_classes(
-    tmp_path: Path, label: str, got: str
-) -> None:
-    folder = untrained(tmp_path, multi_label=";" in label)
-    config = InspectConfig(run=str(folder), text="MIT", label=label, accelerator="cpu")
-    message = f"label: expected one of Commercial, Copyleft Limited, Permissive, got {got}"
-    with pytest.raises(ConfigError, match=message):
-        inspect(config)
-    assert not (folder / "inspect").exists()
-
-
 def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +51,7 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: str) -> None:
     folder, shown = untrained(tmp_path, pooling=pooling), io.StringIO()
-    config = InspectConfig(run=str(folder), text="a licence", label="Permissive", accelerator="cpu")
+    config = InspectConfig(run=str(folder), text="a licence", accelerator="cpu")
     html = inspect(config, Console(file=shown, width=80)).read_text()
     words = " ".join(shown.getvalue().split())
     assert "layer 0: head " in words

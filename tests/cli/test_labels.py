@@ -26,19 +26,22 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
     config = configured(tmp_path, rows)
     report = train(config, Console(quiet=True))
     console = Console(record=True, width=80)
-    found = labels(LabelsConfig(run=str(report.folder), folds=3, id_column="id"), console)
+    found = labels(LabelsConfig(run=str(report.folder), folds=3), console)
+    for row in found:
+        row["id"] = rows[row["row"]]["id"]
     first = [row["id"] for row in found[: len(planted)]]
     assert len(planted.keys() & {*first}) >= 9
     assert len({row["split"] for row in found}) > 1
     for row in found:
         assert row["suggested"] != row["label"]
-        assert rows[row["row"]]["id"] == row["id"]
         assert rows[row["row"]]["text"] == row["text"]
         row["corrected"] = planted.get(row["id"], "")
     path = report.folder / "labels.csv"
     with path.open(encoding="utf-8") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [row["text"] for row in found]
-    assert f"{len(found)} of 400 texts" in console.export_text()
+    printed = console.export_text()
+    assert printed.startswith("3 networks are trained")
+    assert f"{len(found)} of 400 texts" in printed
     with pytest.raises(ConfigError, match=r"output: .*labels\.csv exists.* overwrite=true repl"):
         validate(LabelsConfig, {"run": str(report.folder)})
 

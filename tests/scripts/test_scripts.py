@@ -50,8 +50,8 @@ def test_inspect_writes_a_page_and_a_record_of_any_text(
     page = tmp_path / "page.html"
     text = 'Hello, [world] {x}: "quoted" ${none} </script><b>日本語</b>'
     quoted = text.replace('"', '\\"')
-    words = ["inspect", f"run={trained}", f'text="{quoted}"', f"output={page}", "label=Permissive"]
-    assert "numbers of each head" in script(*words).stdout
+    words = ["inspect", f"run={trained}", f'text="{quoted}"', f"output={page}"]
+    assert "log-odds" in script(*words).stdout
     html = page.read_text(encoding="utf-8")
     assert "</script><b>" not in html
     assert json.dumps("日本語")[1:-1] in html

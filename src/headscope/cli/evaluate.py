@@ -1,6 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,11 @@ from headscope.ground.files import cache_folder, write_free
 from headscope.ground.tables import csv_cell, write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
-from headscope.model.objective import Answer
 from headscope.record.schema import label_text
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import texts_of
+from headscope.runs.texts import texts_and_labels, texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
@@ -34,8 +33,6 @@ from headscope.training.console import plain_table, show_confusion, show_scores
 from headscope.training.scores import Calibration, Scores, scores
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
-MOST_SHOWN = 10  # texts that only one classifies correctly
-CHARACTERS = 48  # of each
 Coverage = dict[str, float]
 
 
@@ -85,7 +82,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     if config.against is not None:
         theirs = _answers(config, run, dataset, split)
         content["against"], one_sided = compared(config, run, dataset, logits, targets, theirs)
-        show_against(console, content["against"], one_sided)
+        show_against(console, content["against"])
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
@@ -133,8 +130,8 @@ def coverage(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> list[Co
 # Against another run, or predictions in a file.
 
 
-def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[Answer]:
-    """Return what the other one answers to each text."""
+def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[list[str]]:
+    """Return the classes that the other one gives each text."""
     path = str(config.against)
     own = run.config.data
     if not Path(path).is_dir():
@@ -148,12 +145,11 @@ def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> 
     digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
     if config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
-    logits, _ = _logits(config, other, dataset)
-    shares = other.objective.probabilities(logits.double())
-    return other.objective.names(other.objective.predicted(shares), other.labels)
+    texts, _ = texts_and_labels(dataset, run.objective, run.labels)
+    return [each.labels for each in other.predict(texts)]
 
 
-def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
+def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[list[str]]:
     """Return the column `prediction` of a file that has a row for each text."""
     rows = list(read_rows(path))
     if len(rows) != len(dataset) or "prediction" not in rows[0]:
@@ -162,15 +158,15 @@ def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
             f"against={path}: expected a column prediction and a row for each of {len(dataset)} "
             f"texts, got {has}"
         )
-    answers: list[Answer] = []
+    answers: list[list[str]] = []
     for number, (row, text) in enumerate(zip(rows, values(dataset, "text"), strict=True)):
         given = row.get(own.text_column, text)
-        if given != csv_cell(text) and not str(given).startswith(text):
+        if given not in (text, csv_cell(text)):
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
         cell = "" if row["prediction"] is None else row["prediction"]
         if own.multi_label and not isinstance(cell, list):
             cell = split_labels(str(cell), own.label_separator)
-        answers.append(cell if isinstance(cell, list) else label_name(cell))
+        answers.append(cell if isinstance(cell, list) else [label_name(cell)])
     return answers
 
 
@@ -180,7 +176,7 @@ def compared(
     dataset: Dataset,
     logits: Float[Tensor, "N C"],
     targets: Int[Tensor, "N *C"],
-    theirs: list[Answer],
+    theirs: list[list[str]],
 ) -> tuple[dict[str, Any], list[Row]]:
     """Return the differences on the same texts, and the texts that only one classifies correctly.
 
@@ -190,12 +186,11 @@ def compared(
     C = len(run.labels)
     truth = objective.has(targets, C)
     ours = objective.predicted(objective.probabilities(logits.double()))
-    names = [[answer] if isinstance(answer, str) else answer for answer in theirs]
-    others = torch.tensor([[label in row for label in run.labels] for row in names])
+    others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
     if not others.any():
         raise DataError(
             f"against={config.against}: expected the classes {listed(run.labels)}, got "
-            f"{listed(sorted({name for row in names for name in row}))}"
+            f"{listed(sorted({name for answer in theirs for name in answer}))}"
         )
     is_right = (ours == truth).all(dim=1)
     is_other_right = (others == truth).all(dim=1)
@@ -204,8 +199,8 @@ def compared(
     one_sided = []
     for row in (is_right != is_other_right).nonzero()[:, 0].tolist():
         texts = {name: dataset[row][name] for name in texts_among(dataset.column_names)}
-        sides = {"label": labels[row], "run": answers[row], "against": theirs[row]}
-        one_sided.append(texts | {name: label_text(answer) for name, answer in sides.items()})
+        sides = {"label": label_text(labels[row]), "run": label_text(answers[row])}
+        one_sided.append(texts | sides | {"against": ", ".join(theirs[row])})
     content = {
         "name": str(config.against),
         "accuracy": is_other_right.double().mean().item(),
@@ -216,13 +211,9 @@ def compared(
     return content, one_sided
 
 
-def show_against(console: Console, content: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Print the differences, and some texts that only one classifies correctly."""
+def show_against(console: Console, content: Mapping[str, Any]) -> None:
+    """Print the differences."""
     show_line(console, above(content["name"], content["differences"]))
     ours = content["only this run is right"]
     theirs = content["only the other is right"]
     show_line(console, f"only this run is right: {ours} texts; only {content['name']}: {theirs}")
-    names = ("label", "run", "against", "text")
-    cells = [[row[name][:CHARACTERS] for name in names] for row in rows[:MOST_SHOWN]]
-    if cells:
-        console.print(plain_table(names, [], cells))

@@ -7,8 +7,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from headscope.cli.inspect_model import inspect_model, print_next
-from headscope.data.columns import split_labels
-from headscope.ground.errors import ConfigError, LivePageError, listed, warn
+from headscope.ground.errors import LivePageError, warn
 from headscope.ground.files import new_folder
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.capture import readout_position
@@ -23,7 +22,7 @@ from headscope.heads.step import (
     run_probe,
 )
 from headscope.live.page import live_html, recorded_step
-from headscope.record.schema import Arrays, label_text
+from headscope.record.schema import Arrays
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import typed_texts
@@ -54,9 +53,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     console = terminal(console)
     run = load_run(str(config.run))
     texts = typed_texts(run, config.text, config.text_pair)
-    label = _label(config, run)
     readout = readout_position(run.model)
-    probe = make_probe(run.tokenizer, texts, label, config.max_tokens, run.evidence, readout)
+    probe = make_probe(run.tokenizer, texts, None, config.max_tokens, run.evidence, readout)
     run.model.to(best_device(config.accelerator))
     with Bar(console, "ablating heads"):
         output = run_probe(
@@ -105,17 +103,3 @@ def _record_text(
     recorder = new_recorder(folder, [probe], run.labels, run.config.inspection, notes)
     recorder.index.best = 0 if effects else None
     recorder.write(0, head_report([output], view.numbers) | effects)
-
-
-def _label(config: InspectConfig, run: Run) -> str | None:
-    """Return the label as predictions are written, several of them in the order of the classes."""
-    if config.label is None:
-        return None
-    data = run.config.data
-    labels = [config.label]
-    if data.multi_label:
-        labels = split_labels(config.label, data.label_separator)
-    if unknown := [label for label in labels if label not in run.labels]:
-        got = ", ".join(map(repr, unknown))
-        raise ConfigError(f"label: expected one of {listed(run.labels)}, got {got}")
-    return label_text([label for label in run.labels if label in labels])

@@ -55,12 +55,9 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
         shown = texts[:SHOWN_TEXTS]
         with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
             study = study_texts(classifier, texts, labels, bar.update)
-    if config.label is not None and config.label not in classifier.labels:
-        known = listed(classifier.labels)
-        raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
     if config.text is not None:
         shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
-    probes = [classifier.probe(text, config.label) for text in shown]
+    probes = [classifier.probe(text) for text in shown]
     outputs = [classifier.output(probe) for probe in probes]
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"

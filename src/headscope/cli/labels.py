@@ -19,16 +19,14 @@ from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
-from headscope.data.rows import read_rows
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, listed
+from headscope.ground.errors import ConfigError
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import message, override
+from headscope.settings.checks import override
 from headscope.settings.commands import LabelsConfig
-from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
@@ -38,25 +36,26 @@ CHARACTERS = 40  # of a text in it
 ROW = "row"
 NUMBER = "headscope: number of the row"  # a name that no column of the data has
 COLUMNS = ("label", "suggested", "corrected", "probability_label", "probability_suggested")
-Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, id, key
+Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, key
 
 
 def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect]:
     """Print and write the texts whose label is probably wrong, the worst first.
 
     Raises:
-        ConfigError: for a run with data.multi_label, or an id_column that the data lack.
+        ConfigError: for a run with data.multi_label.
         DataError, RunError: if the run's data are gone or have changed.
     """
     console = terminal(console)
     run = load_run(config.run)
     if run.config.data.multi_label:
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
+    show_line(console, f"{config.folds} networks are trained, each for as long as the run was")
     with Bar(console, "reading texts"):
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
         roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
-        places = source_rows(run, config.id_column)
+        rows_of = source_rows(run)
     folds = folds_of(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -68,12 +67,11 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
     found = suspects(texts, run.labels, shares)
-    unknown = dict.fromkeys(filter(None, (ROW, config.id_column)), "")
     keys = row_keys(texts, run.labels)
     for row, suspect in found.items():
-        given = places[keys[row]]
-        place = given.pop(0) if given else unknown  # a label that data.drop_rows has corrected
-        suspect |= {"split": roles[row], **place, "key": keys[row]}
+        numbers_in_source = rows_of[keys[row]]  # none of a label that data.drop_rows has corrected
+        number = numbers_in_source.pop(0) if numbers_in_source else ""
+        suspect |= {"split": roles[row], ROW: number, "key": keys[row]}
     columns = [*texts_among(texts.column_names), *COLUMNS]
     write_rows(str(config.table), found.values(), columns)
     show(console, [*found.values()], len(texts))
@@ -88,10 +86,10 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     return [*found.values()]
 
 
-def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
+def source_rows(run: Run) -> dict[str, list[int]]:
     """Return the key of a text and its label -> the rows of the source that have both, in order.
 
-    A row has its number in its file or split, counted from 0 without the header, and its id.
+    A row has its number in its file or split, counted from 0 without the header.
     """
     data = run.config.data
     source = load_source(data)
@@ -103,27 +101,9 @@ def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any
         numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
         split = read_split(numbered, name, data)
         read = split.with_labels(run.labels, data)
-        ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
         for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
-            found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})
+            found[key].append(row)
     return found
-
-
-def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any]:
-    """Return a column of a split; a file of rows is read once more for it."""
-    path = data.file_of(name)
-    if column in split.column_names:
-        return list(values(split, column))
-    names = split.column_names
-    ids = []
-    if Path(path).is_file():
-        for row in read_rows(path, encoding=data.encoding, separator=data.separator):
-            names = [*row]
-            ids.append(row.get(column))
-    if column not in names:
-        expected = f"one of the columns {listed(names)} of {path}"
-        raise ConfigError(message("id_column", expected, column))
-    return ids
 
 
 def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:

@@ -39,7 +39,7 @@ DATABASE = "study.db"
 TABLE = "trials.csv"
 HEARTBEAT_SECONDS = 30  # a trial without one for twice as long is tried again
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)  # those that fail are not
-UNFIXED = ("name", "outputs_dir", "trials", "storage", "space", "trainer.progress")
+UNFIXED = ("name", "outputs_dir", "trials", "space", "trainer.progress")
 Space = dict[str, Any]  # of each key a list, or {low: 1, high: 3} and perhaps step or log
 
 
@@ -126,11 +126,10 @@ def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> Train
 def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
     """Return the study, whose settings are these; only its first worker's sampler has the seed."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    is_local = config.storage is None
     with FileLock(folder / ".tune.lock"):  # two workers may start at once
         storage = optuna.storages.RDBStorage(
-            config.storage or f"sqlite:///{folder / DATABASE}",
-            engine_kwargs={"connect_args": {"timeout": 60}} if is_local else None,
+            f"sqlite:///{folder / DATABASE}",
+            engine_kwargs={"connect_args": {"timeout": 60}},
             heartbeat_interval=HEARTBEAT_SECONDS,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
         )

@@ -32,9 +32,6 @@ class TuneConfig(TrainConfig):
 
     space: str | None = key(None, "YAML file with the search space; null: configs/space.yaml")
     trials: Count = key(50, "number of training runs, pruned ones included")
-    storage: str | None = key(
-        None, "database, such as postgresql://host/name; null: study.db in its folder"
-    )
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
@@ -203,7 +200,6 @@ class LabelsConfig(WritesFile):
     endings = (".csv", ".jsonl")
     run: RunFolder
     output: str | None = key(None, "csv or jsonl file; null: labels.csv in the run folder")
-    id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
     @property
@@ -237,7 +233,6 @@ class InspectConfig(WritesFile):
         "with model: labelled texts, the test split or the only one, on which each head is ablated",
     )
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
-    label: str | None = key(None, "class of the text, shown beside the prediction")
     max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
     output: str | None = key(
         None, "HTML file; null: in the run folder's inspect/, with model in outputs/inspect/"

@@ -257,7 +257,6 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
-    label_smoothing: Fraction = key(0.0, "share of the target spread over all classes")
     class_weights: Literal["none", "balanced"] = key(
         "none", "balanced: classes are weighted by inverse frequency"
     )

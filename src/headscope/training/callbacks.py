@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
-from headscope.ground.errors import ConfigError, TrainingError, first_line, warn
+from headscope.ground.errors import ConfigError, TrainingError, first_line
 from headscope.ground.files import write_atomic
 from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
@@ -176,13 +176,8 @@ class Patience(EarlyStopping):
         super().load_state_dict(state_dict | {"patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step, with a note, where the run's patience is over already."""
-        if self.wait_count >= self.patience:
-            trainer.should_stop = True
-            warn(
-                f"trainer.patience={self.patience}: validation loss has not fallen for "
-                f"{self.wait_count} validations, so training is over; raise it to continue"
-            )
+        """Take no step where the run's patience is over already."""
+        trainer.should_stop |= self.wait_count >= self.patience
 
 
 class StopAtNonFiniteLoss(Callback):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headscope.ground.errors import listed
+from headscope.ground.errors import listed, printable
 from headscope.ground.terminal import show_line
 from headscope.record.explanation import signed
 from headscope.runs.folder import ERRORS, REPORT
@@ -142,11 +142,11 @@ def plain_table(
     """Return a table with columns of texts, folded where they are wide, and of numbers."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in texts:
-        table.add_column(escape(name), overflow="fold")
+        table.add_column(escape(printable(name)), overflow="fold")
     for name in numbers:
-        table.add_column(escape(name), no_wrap=True, justify="right")
+        table.add_column(escape(printable(name)), no_wrap=True, justify="right")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(printable(str(cell))) for cell in row))
     return table
 
 

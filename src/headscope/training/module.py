@@ -76,9 +76,8 @@ class ClassifierModule(LightningModule):
         return self.model(*batch.inputs)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
-        """Return the loss, smoothed and weighted as configured."""
-        smoothing = self.config.label_smoothing
-        loss = self.objective.loss(self(batch), batch.labels, self.class_weights, smoothing)
+        """Return the loss, weighted as configured."""
+        loss = self.objective.loss(self(batch), batch.labels, self.class_weights)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)

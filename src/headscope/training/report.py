@@ -26,11 +26,7 @@ from headscope.runs.abstaining import Point
 from headscope.runs.folder import ERRORS, METRICS, Chosen, save_json
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
-from headscope.tab.pictures import (
-    confusion_picture,
-    reliability,
-    reliability_picture,
-)
+from headscope.tab.pictures import confusion_picture, reliability_picture
 from headscope.tab.summaries import add_summary
 from headscope.training.baseline import Compared, differences
 from headscope.training.scores import Calibration, Scores
@@ -172,26 +168,12 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     for summary in hparams(settings, values):
         add_summary(writer, summary)
     if report.calibration is not None:
-        _write_calibration(writer, report, report.calibration, step)
+        error = report.calibration.splits["test"][1].calibration_error
+        title = f"at temperature {report.temperature:.3f}: calibration error {error:.4f}"
+        shares = (report.logits.double() / report.temperature).softmax(dim=-1)
+        confidence, prediction = shares.max(dim=-1)
+        is_correct = prediction == report.targets
+        picture = reliability_picture(confidence.numpy(), is_correct.numpy(), title)
+        writer.add_image("test/reliability", picture, step, dataformats="HWC")
     for logger in loggers:
         logger.finalize("success")
-
-
-def _write_calibration(
-    writer: SummaryWriter, report: Report, calibration: Calibration, step: int
-) -> None:
-    """Write reliability diagrams, at temperature 1 and at the run's."""
-    before, after = calibration.splits["test"]
-    temperature = calibration.temperature
-    panels = {}
-    for when, scores, divisor in (
-        ("before", before, 1.0),
-        (f"at temperature {temperature:.3f}", after, temperature),
-    ):
-        title = f"{when}: calibration error {scores.calibration_error:.4f}"
-        probabilities = (report.logits.double() / divisor).softmax(dim=-1)
-        confidence, prediction = probabilities.max(dim=-1)
-        is_correct = prediction == report.targets
-        panels[title] = reliability(confidence.numpy(), is_correct.numpy())
-    picture = reliability_picture(panels)
-    writer.add_image("test/reliability", picture, step, dataformats="HWC")
