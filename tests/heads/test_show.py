@@ -145,7 +145,7 @@ def test_where_a_text_may_have_several_classes_each_has_its_own_probability() ->
     wrapped = SequenceClassifier(model, tokenizer)
     (batch,) = wrapped.batches([TEXT, TEXT], [["praise", 0], []])
     assert batch.labels.tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(ValueError, match=r"labels: expected each text's classes by name or number"):
+    with pytest.raises(DataError, match=r"labels: expected each text's classes by name or number"):
         wrapped.batches([TEXT, TEXT], [[1.0, 1.0], [0.0, 0.0]])
     probabilities = headscope.show(model, tokenizer, TEXT).probabilities.values()
     own = logits_of(model, tokenizer, TEXT).logits[0].sigmoid().tolist()

@@ -18,7 +18,7 @@ def network(layers: int = 2) -> TextClassifier:
 
 
 def module(model: TextClassifier | None = None, **options: float) -> ClassifierModule:
-    return ClassifierModule(model or network(1), OptimizerConfig(**options), 2, 100)
+    return ClassifierModule(model or network(1), OptimizerConfig(**options), 100)
 
 
 def test_the_learning_rate_rises_then_falls_as_half_a_cosine() -> None:

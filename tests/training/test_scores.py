@@ -31,8 +31,8 @@ from headscope.settings.config import ModelConfig
 from headscope.training.baseline import Compared, baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,
-    AtBestThresholds,
     Scores,
+    ValidationScores,
     best_thresholds,
     chosen_temperature,
     fitted_temperature,
@@ -276,11 +276,13 @@ def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() 
     logits, labels = labelled_logits()
     given = MultiLabel(best_thresholds(logits, labels)).predicted(logits.double().sigmoid())
     for size in (7, 120):
-        metric = AtBestThresholds()
+        metric = ValidationScores(MultiLabel())
         for rows in torch.arange(120).split(size):
             metric.update(logits[rows], labels[rows])
-        assert metric.compute()["accuracy"].item() == pytest.approx(accuracy_score(labels, given))
-        assert metric.compute()["macro_f1"].item() == pytest.approx(
+        assert metric.compute()["validation/accuracy"].item() == pytest.approx(
+            accuracy_score(labels, given)
+        )
+        assert metric.compute()["validation/macro_f1"].item() == pytest.approx(
             f1_score(labels, given, average="macro")
         )
         metric.reset()

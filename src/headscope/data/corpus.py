@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.rows import read_rows
-from headscope.data.source import check_names, load_source, quiet, reason
+from headscope.data.rows import check_names, read_rows
+from headscope.data.source import load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
-from headscope.ground.errors import DataError, listed, shown, warn
+from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import content_key, digest
 from headscope.settings.config import DataConfig
 
@@ -409,11 +409,9 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     names = pd.Series([label.tobytes() for label in labels])
     conflicts = names.groupby(texts).transform("nunique") > 1
     if conflicts.any():
-        all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
-        example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
         warn(
             f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands "
-            f"under different labels, such as '{example}'"
+            "under different labels; `headscope labels` lists labels that are probably wrong"
         )
     return {
         "texts also in train": shared,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.ground.errors import DataError, listed, shown
+from headscope.settings.config import DataConfig, expanded
 
 Row = dict[str, Any]
 FORMATS = {
@@ -208,6 +209,23 @@ def as_list(column: Any, key: str) -> list[Any]:
 def is_blank(text: str) -> bool:
     """Tell whether a text shows nothing: whitespace, zero-width and control characters alone."""
     return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
+
+
+def check_first_row(config: DataConfig) -> None:
+    """Raise a DataError if a table lacks a column; at once, before anything heavy is imported."""
+    path = expanded(config.path)
+    if path.is_file() and format_of(path) in ("csv", "tsv"):
+        rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
+        if row := next(rows, None):
+            check_names(row, config, config.path)
+
+
+def check_names(names: Iterable[str], config: DataConfig, where: str) -> None:
+    """Raise a DataError if a column of the settings is missing among the names of the columns."""
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is not None and column not in names:
+            raise DataError(f"{where}: {no_column(column, key, list(names))}")
 
 
 def no_column(column: str, key: str, names: Sequence[str], keys: str = "data.") -> str:

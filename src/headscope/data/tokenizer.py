@@ -52,14 +52,9 @@ MOST_CHARACTERS = 100_000
 CHARACTERS_PER_TOKEN = 64
 
 
-def max_characters(max_length: int) -> int:
-    """Return how many characters of a text are read, if it is cut to max_length tokens."""
-    return max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
-
-
 def beginning(text: str, max_length: int) -> str:
     """Return a text, a very long one cut after a word (if it has spaces)."""
-    most = max_characters(max_length)
+    most = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
     if len(text) <= most:
         return text
     words = text[:most].rsplit(maxsplit=1)

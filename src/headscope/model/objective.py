@@ -27,10 +27,6 @@ class SingleLabel:
         """Return softmax(z), which sums to 1 over the classes."""
         return logits.softmax(dim=-1)
 
-    def log_probabilities(self, logits: Logits) -> Logits:
-        """Return log softmax(z)."""
-        return logits.log_softmax(dim=-1)
-
     def loss(
         self, logits: Logits, labels: OneClass, weights: PerClass | None = None
     ) -> Float[Tensor, ""]:
@@ -74,10 +70,6 @@ class MultiLabel:
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return sigmoid(z), each class by itself."""
         return logits.sigmoid()
-
-    def log_probabilities(self, logits: Logits) -> Logits:
-        """Return log sigmoid(z)."""
-        return F.logsigmoid(logits)
 
     def loss(
         self, logits: Logits, labels: AnyClasses, weights: PerClass | None = None

@@ -89,11 +89,3 @@ def chosen_confidence(points: Sequence[Point], target: float) -> float:
         f"{100 * interval.high:.1f})"
     )
     return confidence
-
-
-def reasons_to_abstain(
-    confidence: Values, is_unfamiliar: Bool[np.ndarray, " N"], least: float
-) -> list[str]:
-    """Return why each text gets no label, "confidence" or "unfamiliar"; "" where it gets one."""
-    reasons = np.where(confidence >= least, "", "confidence")
-    return np.where(is_unfamiliar, "unfamiliar", reasons).tolist()  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError
-from headscope.ground.files import check_is_file, content_key, reading, write_atomic, write_text
+from headscope.ground.files import content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -219,7 +219,6 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             f"headscope train resume={folder}"
         )
     with reading(path):
-        check_is_file(path)
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -3,6 +3,8 @@
 import math
 import os
 import re
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -191,6 +193,12 @@ class ExportConfig(Settings):
         path = Path(self.output)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             yield "output", "a folder that does not exist or is empty"
+
+    def _absent(self) -> Iterator[str]:
+        for package in ("onnx", "onnxscript"):
+            if find_spec(package) is None:
+                remedy = "from the clone: pip install -e '.[onnx]'"
+                yield f"export: {package} is not installed; {remedy}"
 
 
 @dataclass(config=STRICT)

@@ -11,14 +11,13 @@ from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics import MeanMetric
 
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import (
     Checkpoint,
     PretrainedClassifier,
@@ -30,7 +29,7 @@ from headscope.runs.folder import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
-from headscope.training.scores import TEMPERED, AtBestTemperature, AtBestThresholds
+from headscope.training.scores import ValidationScores
 
 
 class ClassifierModule(LightningModule):
@@ -41,7 +40,6 @@ class ClassifierModule(LightningModule):
     Args:
         model: maps token ids to logits; its parts are named as in `TextClassifier`.
         config: learning rates, decays and the loss.
-        num_classes: C.
         total_steps: optimizer steps over which the learning rate rises and falls.
         class_weights: of each class in the loss; None: all weigh the same.
         fused: step all weights in one kernel, which is three times as fast on a CPU. In float16 it
@@ -53,7 +51,6 @@ class ClassifierModule(LightningModule):
         self,
         model: nn.Module,
         config: OptimizerConfig,
-        num_classes: int,
         total_steps: int,
         class_weights: Float[Tensor, " C"] | None = None,
         fused: bool = True,
@@ -67,7 +64,7 @@ class ClassifierModule(LightningModule):
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.validation_metrics = validation_metrics(objective, num_classes)
+        self.validation_metrics = ValidationScores(objective)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
 
@@ -160,20 +157,6 @@ class ClassifierModule(LightningModule):
         return (1 + math.cos(math.pi * progress)) / 2
 
 
-def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
-    """Return what gives validation/accuracy, macro_f1 and tempered_loss."""
-    if isinstance(objective, MultiLabel):
-        return MetricCollection([AtBestThresholds()], prefix="validation/")
-    return MetricCollection(
-        {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            TEMPERED: AtBestTemperature(),
-        },
-        prefix="validation/",
-    )
-
-
 def chosen_precision(settings: TrainerConfig) -> str:
     """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, else 32-true.
 
@@ -217,9 +200,7 @@ def build_module(
     steps = total_steps(config.trainer, len(data.sampler("train")))
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
-    return ClassifierModule(
-        model, config.optimizer, len(labels), steps, weights, is_fused, objective
-    )
+    return ClassifierModule(model, config.optimizer, steps, weights, is_fused, objective)
 
 
 def total_steps(settings: TrainerConfig, num_batches: int) -> int:

@@ -48,8 +48,8 @@ class Scores:
     macro_f1: float  # mean F1 of the classes that some text has or is predicted to have
     loss: float  # mean cross-entropy in nats; with multi_label binary, over texts and classes
     calibration_error: float
-    # Counts [label, prediction], of more than 1,000 classes a list of [label, prediction, count];
-    # with multi_label [[TN, FP], [FN, TP]] of each class.
+    # Counts [label, prediction], none of more than 1,000 classes; with multi_label [[TN, FP],
+    # [FN, TP]] of each class.
     confusion: list[Any]
     by_class: list[list[Any]] = field(default_factory=list)  # precision, recall, F1, texts: [4, C]
     micro_f1: float | None = None  # None of single labels, where it is the accuracy
@@ -106,7 +106,11 @@ def scores(
     else:
         confidence, prediction = probabilities.max(dim=1)
         is_right = prediction == labels
-        confusion = _confusion(labels, prediction, logits.shape[1])
+        C = logits.shape[1]
+        confusion = []
+        if C <= MOST_IN_TABLE:
+            counts = (labels * C + prediction).bincount(minlength=C**2)
+            confusion = counts.view(C, C).tolist()
     gap = binary_calibration_error(confidence, is_right.long(), n_bins=15)
     return Scores(
         accuracy=int((has == given).all(dim=1).sum()) / len(has),
@@ -117,18 +121,6 @@ def scores(
         by_class=[column.tolist() for column in (precision, recall, f1, num_texts)],
         micro_f1=micro_f1,
     )
-
-
-def _confusion(
-    labels: Int[Tensor, " N"], predictions: Int[Tensor, " N"], num_classes: int
-) -> list[list[int]]:
-    """Return counts [label, prediction], or of many classes the pairs that occur."""
-    if num_classes <= MOST_IN_TABLE:
-        places = labels * num_classes + predictions
-        counts = places.bincount(minlength=num_classes**2)
-        return counts.view(num_classes, num_classes).tolist()
-    pairs, counts = torch.stack([labels, predictions], 1).unique(dim=0, return_counts=True)
-    return torch.cat([pairs, counts[:, None]], 1).tolist()
 
 
 def best_thresholds(
@@ -153,15 +145,22 @@ def best_thresholds(
     return thresholds
 
 
-class WholeSplit(Metric):
-    """What is computed from all logits of a split, of all processes, and their labels."""
+class ValidationScores(Metric):
+    """Accuracy, macro-F1 and tempered loss of a split, from all logits of all processes.
+
+    Weights are chosen by the tempered loss, at the temperature that is best for the split: an
+    overconfident epoch may still tell the classes apart best, and a temperature is fitted in the
+    end anyway. With multi_label the scores are those at the best thresholds, as they are chosen in
+    the end, and no temperature is fitted: at 0.5 a rare class might never be predicted.
+    """
 
     full_state_update = False
     logits: list[Tensor]
     labels: list[Tensor]
 
-    def __init__(self) -> None:
+    def __init__(self, objective: Objective) -> None:
         super().__init__()
+        self.objective = objective
         for name in ("logits", "labels"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
@@ -171,41 +170,18 @@ class WholeSplit(Metric):
         self.labels.append(labels)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the values of all batches by name."""
+        """Return validation/accuracy (exact match), macro_f1 and tempered_loss."""
         logits = dim_zero_cat(self.logits).cpu()
         labels = dim_zero_cat(self.labels).cpu()
-        return {name: torch.tensor(value) for name, value in self.values(logits, labels).items()}
-
-    def values(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        """Return the values of all texts by name."""
-        raise NotImplementedError
-
-
-class AtBestTemperature(WholeSplit):
-    """The loss of a split at the temperature that is best for it.
-
-    Weights are chosen by it: an overconfident epoch may still tell the classes apart best, and a
-    temperature is fitted in the end anyway.
-    """
-
-    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> dict[str, float]:
-        """Return tempered_loss."""
-        tempered = logits.double() / fitted_temperature(logits, labels)
-        return {TEMPERED: F.cross_entropy(tempered, labels).item()}
-
-
-class AtBestThresholds(WholeSplit):
-    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
-
-    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
-    No temperature is fitted, so tempered_loss is the loss.
-    """
-
-    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> dict[str, float]:
-        """Return accuracy (exact match), macro_f1 and tempered_loss."""
-        found = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
-        loss = MultiLabel().loss(logits, labels).item()
-        return {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss}
+        objective = self.objective
+        if isinstance(objective, MultiLabel):
+            objective = MultiLabel(best_thresholds(logits, labels))
+            loss = objective.loss(logits, labels)
+        else:
+            loss = F.cross_entropy(logits.double() / fitted_temperature(logits, labels), labels)
+        found = scores(logits, labels, objective)
+        values = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: float(loss)}
+        return {f"validation/{name}": torch.tensor(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
