@@ -152,8 +152,6 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
         *["a sad day,bad,bad,good"] * 3,
         "a sad day,bad,bad,",
     ]
-    least = [row for row in kept["coverage"] if row["threshold"] == 0.5]
-    assert least == [{"threshold": 0.5, "coverage": 1.0, "accuracy": 1.0}]
     assert f"{data.path}, 8 texts" in shown
     against(str(folder))  # the scores against another one stay
     kept = json.loads((folder / "evaluations/new_2.json").read_text())

@@ -29,11 +29,8 @@ from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
 from headscope.training.baseline import above, differences
-from headscope.training.console import plain_table, show_confusion, show_scores
-from headscope.training.scores import Calibration, Scores, scores
-
-THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
-Coverage = dict[str, float]
+from headscope.training.console import show_confusion, show_scores
+from headscope.training.scores import Scores, calibration, scores
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
@@ -69,14 +66,10 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     if run.config.data.multi_label:
         show_scores(console, title, table)
     else:
-        calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
+        tempered = scores(logits.double() / run.temperature, targets)
         warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
-        show_scores(console, title, table | calibration.row(split))
-        content["calibration"] = calibration.content()
-        content["coverage"] = coverage(logits / run.temperature, targets)
-        # What min_confidence of `headscope predict` would do to these texts.
-        cells = [[f"{cell:.4g}" for cell in row.values()] for row in content["coverage"]]
-        console.print(plain_table([], ["min_confidence", "coverage", "accuracy"], cells))
+        show_scores(console, title, table | {f"at temperature {run.temperature:.3f}": tempered})
+        content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
     one_sided: list[Row] = []
     if config.against is not None:
@@ -108,23 +101,6 @@ def _logits(config: EvaluateConfig, run: Run, dataset: Dataset) -> tuple[Tensor,
     sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
     batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
     return split_logits(run.model, batches, best_device(config.accelerator))
-
-
-def coverage(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> list[Coverage]:
-    """Return for each threshold of confidence the share of texts that reach it, and their accuracy.
-
-    The confidence is the probability of the likeliest class. A threshold that none reaches has no
-    row.
-    """
-    confidence, predicted = logits.double().softmax(dim=-1).max(dim=-1)
-    rows: list[Coverage] = []
-    for threshold in THRESHOLDS:
-        reached = confidence >= threshold
-        if reached.any():
-            share = reached.double().mean().item()
-            accuracy = (predicted == labels)[reached].double().mean().item()
-            rows.append({"threshold": threshold, "coverage": share, "accuracy": accuracy})
-    return rows
 
 
 # Against another run, or predictions in a file.

@@ -7,7 +7,6 @@ same command is another worker on it. Each trial is a run below the study's fold
 import time
 import warnings
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from headscope.training.train import train
 
 try:
     import optuna
-    from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, Trial, TrialState
+    from optuna.trial import BaseTrial, FixedTrial, Trial, TrialState
     from optuna_integration import PyTorchLightningPruningCallback
 except ImportError:
     raise ConfigError(
@@ -64,17 +63,18 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         optuna.storages.fail_stale_trials(study)
         if len(study.get_trials(deepcopy=False, states=COUNTED)) < config.trials:
             enough = optuna.study.MaxTrialsCallback(config.trials, COUNTED)
-            report = partial(report_trial, folder=folder, console=console)
             try:
-                study.optimize(
-                    lambda trial: run_trial(trial, config, space), callbacks=[report, enough]
-                )
+                study.optimize(lambda trial: run_trial(trial, config, space), callbacks=[enough])
             except KeyboardInterrupt as stopped:
                 raise stopped.__cause__ or stopped from None
+            finally:
+                study.trials_dataframe().to_csv(folder / TABLE, index=False)
     if done := study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         best = study.best_trial
         write_best(folder, best.user_attrs["run"])
-        show_line(console, f"best of {len(done)}, by {config.sweep.metric}: {line_of(best)}")
+        found = " ".join(f"{key}={value}" for key, value in best.params.items())
+        score = f"{config.sweep.metric} {best.value:.4f}"
+        show_line(console, f"best of {len(done)}: trial {best.number}, {score}: {found}")
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, f"all trials: {folder / TABLE}")
@@ -125,7 +125,6 @@ def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> Train
 
 def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
     """Return the study, whose settings are these; only its first worker's sampler has the seed."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     with FileLock(folder / ".tune.lock"):  # two workers may start at once
         storage = optuna.storages.RDBStorage(
             f"sqlite:///{folder / DATABASE}",
@@ -172,31 +171,12 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
             pruning = PyTorchLightningPruningCallback(trial, f"validation/{metric}")
             report = train(settings, log, [pruning])
     except UserError as error:
-        trial.set_user_attr("failure", message_of(error).split("\n")[0])
-        raise optuna.TrialPruned from error
+        reason = message_of(error).split("\n")[0]
+        trial.set_user_attr("failure", reason)
+        raise optuna.TrialPruned(reason) from error
     except (Stopped, KeyboardInterrupt) as stopped:
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
         retry(trial.study, trial.study.trials[trial.number])
         raise KeyboardInterrupt from stopped
     assert report is not None  # torchrun starts no search
     return float(getattr(report.validation, metric))
-
-
-def report_trial(study: optuna.Study, trial: FrozenTrial, folder: Path, console: Console) -> None:
-    """Write trials.csv, and print a line about a trial."""
-    study.trials_dataframe().to_csv(folder / TABLE, index=False)
-    show_line(console, line_of(trial))
-
-
-def line_of(trial: FrozenTrial) -> str:
-    """Return the settings of a trial and what became of it."""
-    result = trial.user_attrs.get("failure", trial.state.name.lower())
-    if trial.state == TrialState.COMPLETE:
-        result = f"{trial.value:.4f}"
-    elif trial.state == TrialState.PRUNED and trial.last_step is not None:
-        result = f"pruned at epoch {trial.last_step + 1}"
-    values = (
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in trial.params.items()
-    )
-    return "  ".join([f"trial {trial.number}: {result}", *values])

@@ -50,18 +50,18 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    at = "" if report.calibration is None else " at its temperature"
+    at = " at its temperature" if report.tempered else ""
     show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
     rows = {"headscope": report.test}
-    if report.calibration is not None and report.temperature != 1:
-        rows |= report.calibration.row("test")
+    if report.temperature != 1:
+        rows[f"at temperature {report.temperature:.3f}"] = report.tempered["test"]
     for other in report.compared.values():
         rows[other.name] = other.scores
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     for other in report.compared.values():
         show_line(console, other.sentence())
-    if report.calibration is not None and report.temperature == 1:
+    if report.tempered and report.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:

@@ -29,7 +29,7 @@ from headscope.settings.config import TrainConfig
 from headscope.tab.pictures import confusion_picture, reliability_picture
 from headscope.tab.summaries import add_summary
 from headscope.training.baseline import Compared, differences
-from headscope.training.scores import Calibration, Scores
+from headscope.training.scores import Scores, calibration
 
 # Keys of facts_of_training, as metrics.json has them.
 CONTRIBUTIONS = "contributions"  # to the predicted class
@@ -54,17 +54,13 @@ class Report:
     targets: Int[Tensor, "N *C"]  # their labels
     objective: Objective = ONE_CLASS
     compared: dict[str, Compared] = field(default_factory=dict)  # "baseline", "control"
-    calibration: Calibration | None = None  # None with data.multi_label, as the curve
+    temperature: float = 1.0  # divides the logits before they become probabilities
+    tempered: dict[str, Scores] = field(default_factory=dict)  # none with data.multi_label
     curve: list[Point] | None = None  # accuracy of validation texts by confidence
     most_unknown: float = 1.0  # share of unknown tokens beyond which a text is unfamiliar
     facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, truncation, padding
     facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, what heads do
     seconds: dict[str, float] = field(default_factory=dict)  # of each part
-
-    @property
-    def temperature(self) -> float:
-        """Divides the logits before they become probabilities."""
-        return self.calibration.temperature if self.calibration else 1.0
 
     def compare(self, name: str, other: Compared | None) -> None:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
@@ -96,7 +92,7 @@ class Report:
             "baseline": None,
             "control": None,
             **compared,
-            "calibration": self.calibration.content() if self.calibration else None,
+            "calibration": self._calibration(),
             "thresholds": thresholds_of(self.objective),
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
@@ -107,6 +103,11 @@ class Report:
             "versions": plain({**versions, "python": platform.python_version()}),
         }
         save_json(self.folder / METRICS, content)
+
+    def _calibration(self) -> dict[str, Any] | None:
+        """Return what the temperature changes, as JSON."""
+        pairs = {name: (getattr(self, name), after) for name, after in self.tempered.items()}
+        return calibration(self.temperature, pairs) if pairs else None
 
 
 def plain(facts: Any) -> Any:
@@ -167,8 +168,8 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
-    if report.calibration is not None:
-        error = report.calibration.splits["test"][1].calibration_error
+    if report.tempered:
+        error = report.tempered["test"].calibration_error
         title = f"at temperature {report.temperature:.3f}: calibration error {error:.4f}"
         shares = (report.logits.double() / report.temperature).softmax(dim=-1)
         confidence, prediction = shares.max(dim=-1)

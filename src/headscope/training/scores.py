@@ -4,6 +4,7 @@ Shape letters: N texts, C classes, a star for any number of axes.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from scipy.optimize import minimize_scalar
+from sklearn.metrics import (
+    confusion_matrix,
+    f1_score,
+    multilabel_confusion_matrix,
+    precision_recall_fscore_support,
+)
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional.classification import (
@@ -85,40 +92,31 @@ def scores(
     """
     logits = logits.double()
     probabilities = objective.probabilities(logits)
-    has = objective.has(labels, logits.shape[1])  # [N, C]
-    given = objective.predicted(probabilities)  # [N, C]
-    hits = (has & given).sum(dim=0)  # [C], as are these
-    num_texts = has.sum(dim=0)
-    num_given = given.sum(dim=0)
-    total = num_texts + num_given
-    f1 = 2 * hits.double() / total.clamp(min=1)
-    precision = hits.double() / num_given.clamp(min=1)
-    recall = hits.double() / num_texts.clamp(min=1)
+    C = logits.shape[1]
+    has = objective.has(labels, C).numpy()  # [N, C]
+    given = objective.predicted(probabilities).numpy()  # [N, C]
+    by_class = precision_recall_fscore_support(has, given, zero_division=0)  # [4, C]
+    is_known = (has | given).any(axis=0)
     micro_f1 = None
+    confusion = []
     if isinstance(objective, MultiLabel):
         confidence = probabilities.flatten()
-        is_right = has.flatten()
-        misses = num_texts - hits
-        false = num_given - hits
-        counts = torch.stack([len(has) - total + hits, false, misses, hits], dim=1)  # [C, 4]
-        confusion = counts.view(-1, 2, 2).tolist()
-        micro_f1 = 2 * int(hits.sum()) / max(1, int(total.sum()))
+        is_right = torch.from_numpy(has).flatten()
+        confusion = multilabel_confusion_matrix(has, given).tolist()
+        micro_f1 = float(f1_score(has, given, average="micro", zero_division=0))
     else:
         confidence, prediction = probabilities.max(dim=1)
         is_right = prediction == labels
-        C = logits.shape[1]
-        confusion = []
         if C <= MOST_IN_TABLE:
-            counts = (labels * C + prediction).bincount(minlength=C**2)
-            confusion = counts.view(C, C).tolist()
+            confusion = confusion_matrix(labels, prediction, labels=range(C)).tolist()
     gap = binary_calibration_error(confidence, is_right.long(), n_bins=15)
     return Scores(
-        accuracy=int((has == given).all(dim=1).sum()) / len(has),
-        macro_f1=f1.sum().item() / max(1, int((total > 0).sum())),
+        accuracy=float((has == given).all(axis=1).mean()),
+        macro_f1=float(by_class[2].sum() / max(1, is_known.sum())),
         loss=round(objective.loss(logits, labels).item(), 6),
         calibration_error=round(gap.item(), 6),
         confusion=confusion,
-        by_class=[column.tolist() for column in (precision, recall, f1, num_texts)],
+        by_class=[column.tolist() for column in by_class],
         micro_f1=micro_f1,
     )
 
@@ -184,39 +182,15 @@ class ValidationScores(Metric):
         return {f"validation/{name}": torch.tensor(value) for name, value in values.items()}
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """A temperature T, and the scores of each split without and with it."""
-
-    temperature: float
-    splits: dict[str, tuple[Scores, Scores]]
-
-    def with_split(
-        self, name: str, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]
-    ) -> "Calibration":
-        """Return the same with one more split."""
-        pair = scores(logits, labels), scores(logits.double() / self.temperature, labels)
-        return Calibration(self.temperature, {**self.splits, name: pair})
-
-    def content(self) -> dict[str, Any]:
-        """Return T, and of each split what it changes, for metrics.json."""
-        return {"temperature": self.temperature} | {
-            split: {
-                name: {"before": getattr(before, name), "after": getattr(after, name)}
-                for name in ("calibration_error", "loss")
-            }
-            for split, (before, after) in self.splits.items()
+def calibration(temperature: float, splits: Mapping[str, tuple[Scores, Scores]]) -> dict[str, Any]:
+    """Return a temperature, and what it changes of the scores of each split, as JSON."""
+    return {"temperature": temperature} | {
+        split: {
+            name: {"before": getattr(before, name), "after": getattr(after, name)}
+            for name in ("calibration_error", "loss")
         }
-
-    def row(self, split: str) -> dict[str, Scores]:
-        """Return a split's scores with the temperature, by their name in a table of scores."""
-        return {f"at temperature {self.temperature:.3f}": self.splits[split][1]}
-
-
-def calibrate(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
-    """Choose the temperature on the validation split."""
-    calibration = Calibration(chosen_temperature(logits, labels), {})
-    return calibration.with_split("validation", logits, labels)
+        for split, (before, after) in splits.items()
+    }
 
 
 def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
