@@ -7,19 +7,17 @@ Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 from jaxtyping import Float, Int
 from pandas import DataFrame
 from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
-from headscope.data.corpus import groups_of, read_split, row_keys
-from headscope.data.source import load_source
+from headscope.data.corpus import groups_of, row_keys
 from headscope.ground.errors import ConfigError
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
@@ -33,10 +31,8 @@ from headscope.training.train import train
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table
 CHARACTERS = 40  # of a text in it
-ROW = "row"
-NUMBER = "headscope: number of the row"  # a name that no column of the data has
 COLUMNS = ("label", "suggested", "corrected", "probability_label", "probability_suggested")
-Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, key
+Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, key
 
 
 def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect]:
@@ -55,7 +51,6 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
         roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
-        rows_of = source_rows(run)
     folds = folds_of(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -69,41 +64,19 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     found = suspects(texts, run.labels, shares)
     keys = row_keys(texts, run.labels)
     for row, suspect in found.items():
-        numbers_in_source = rows_of[keys[row]]  # none of a label that data.drop_rows has corrected
-        number = numbers_in_source.pop(0) if numbers_in_source else ""
-        suspect |= {"split": roles[row], ROW: number, "key": keys[row]}
+        suspect |= {"split": roles[row], "key": keys[row]}
     columns = [*texts_among(texts.column_names), *COLUMNS]
-    write_rows(str(config.table), found.values(), columns)
+    write_rows(config.output, found.values(), columns)
     show(console, [*found.values()], len(texts))
-    lines = [f"kept in {config.table}"]
+    lines = [f"kept in {config.output}"]
     if found:
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
-            f"    headscope train ... data.drop_rows={config.table}",
+            f"    headscope train ... data.drop_rows={config.output}",
         ]
     show_line(console, "\n".join(lines))
     return [*found.values()]
-
-
-def source_rows(run: Run) -> dict[str, list[int]]:
-    """Return the key of a text and its label -> the rows of the source that have both, in order.
-
-    A row has its number in its file or split, counted from 0 without the header.
-    """
-    data = run.config.data
-    source = load_source(data)
-    found = defaultdict(list)
-    for name in (data.train_split, data.validation_split, data.test_split):
-        if name is None or name not in source:
-            continue
-        whole = source[name]
-        numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
-        split = read_split(numbered, name, data)
-        read = split.with_labels(run.labels, data)
-        for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
-            found[key].append(row)
-    return found
 
 
 def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:
@@ -184,8 +157,8 @@ def show(console: Console, found: list[Suspect], total: int) -> None:
     show_line(console, f"{len(found)} of {total} texts have a label that is probably wrong")
     names = ("label", "suggested", "split", "text")
     cells = [
-        [*(row[name][:CHARACTERS] for name in names), f"{row['probability_label']:.3f}", row[ROW]]
+        [*(row[name][:CHARACTERS] for name in names), f"{row['probability_label']:.3f}"]
         for row in found[:SHOWN]
     ]
     headings = ["given label", *names[1:]]
-    console.print(plain_table(headings, ["probability", ROW], cells))
+    console.print(plain_table(headings, ["probability"], cells))

@@ -1,7 +1,6 @@
 """The settings of the commands that use a finished run, or explain attention."""
 
 import math
-import os
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -207,19 +206,8 @@ class LabelsConfig(WritesFile):
 
     endings = (".csv", ".jsonl")
     run: RunFolder
-    output: str | None = key(None, "csv or jsonl file; null: labels.csv in the run folder")
+    output: str = key("labels.csv", "csv or jsonl file")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
-
-    @property
-    def table(self) -> Path:
-        """The output: by default in the run folder, or here where that cannot be written."""
-        folder = self.run if os.access(self.run, os.W_OK) else "."
-        return Path(self.output or Path(folder) / "labels.csv")
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.output is None and self.table.exists() and not self.overwrite:
-            yield "output", f"a name, as {self.table} exists", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT)
