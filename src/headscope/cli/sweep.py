@@ -40,7 +40,7 @@ from headscope.ground.signals import end, signals_taken
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 
-JOB = "job.json"  # the overrides of a job, and those that all jobs share
+JOB = "job.json"  # the overrides of a job
 FAILURE = "failure.json"
 METRICS = "metrics.json"
 TABLE = "sweep.csv"
@@ -54,9 +54,8 @@ def run_sweep(line: compose.CommandLine) -> int:
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     folder = _sweep_folder(line.overrides)
-    fixed = fixed_of(line.overrides)
-    for path in sorted(folder.glob(f"*/{JOB}")):
-        check_same(folder, read_json(path, dict).get("fixed", fixed), fixed)
+    last = {entry.key_or_group: entry for entry in line.overrides}.items()
+    fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
@@ -101,26 +100,11 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     return folder
 
 
-def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
-    """Return what has one value for all jobs; of a key that is given twice the last one holds."""
-    last = {entry.key_or_group: entry for entry in overrides}.items()
-    return {key: entry.get_value_string() for key, entry in last if not entry.is_sweep_override()}
-
-
-def check_same(folder: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise a ConfigError if a sweep or a search was started with other settings."""
-    for key in sorted({*before, *now} - {"name", "outputs_dir"}):
-        is_launchers = key.startswith("hydra")  # how jobs are started may change
-        if before.get(key) != now.get(key) and not is_launchers:
-            was = f"{key}={before[key]}" if key in before else f"no {key}"
-            raise ConfigError(f"{folder}: was started with {was}; give the same, or another name")
-
-
 class Job:
     """One job of a sweep, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, fixed: Mapping[str, str]) -> None:
-        self.fixed = fixed  # what has one value for all jobs
+    def __init__(self, fixed: Sequence[str]) -> None:
+        self.fixed = fixed  # keys that have one value for all jobs
 
     def __call__(self, composed: DictConfig) -> float | None:
         """Train unless that is done, and return the validation score, for Hydra's sweepers.
@@ -167,22 +151,19 @@ class Job:
         folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
         composed.outputs_dir = settings.sweep.dir
         composed.name = folder.name
-        content = {
-            "number": settings.job.num,
-            "overrides": overrides,
-            "fixed": dict(self.fixed),
-            "metric": composed.sweep.metric,
-        }
-        write_text(folder / JOB, json.dumps(content))
+        content = {"number": settings.job.num, "overrides": overrides}
+        write_text(folder / JOB, json.dumps(content | {"metric": composed.sweep.metric}))
         (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
         write_table(folder.parent)
         return folder
 
 
 def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
-    """Return the name of a job's folder: what differs from job to job, and a hash of it."""
+    """Return the name of a job's folder: what differs from job to job, and a hash of everything."""
+    places = ("name=", "outputs_dir=")
+    content = json.dumps(sorted(word for word in overrides if not word.startswith(places)))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     swept = [entry for entry in overrides if entry.partition("=")[0].lstrip("+") not in fixed]
-    digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
     # "=" and "," would need quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
     readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
     return f"{readable}-{digest}"

@@ -15,7 +15,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
-from headscope.cli.sweep import check_same, write_best
+from headscope.cli.sweep import write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
 from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
@@ -146,7 +146,10 @@ def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
         settings = flatten(asdict(config))
         now = {key: repr(value) for key, value in settings.items() if key not in UNFIXED}
         now["space"] = repr(space)
-        check_same(folder, study.user_attrs.get("settings", now), now)
+        for key, before in study.user_attrs.get("settings", now).items():
+            if now.get(key) != before:
+                was = f"was started with {key}={before}"
+                raise ConfigError(f"{folder}: {was}; give the same, or another name")
         study.set_user_attr("settings", now)
     return study
 
