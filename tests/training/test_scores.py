@@ -332,23 +332,6 @@ def test_a_class_that_no_text_has_keeps_its_column() -> None:
     assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
 
 
-def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logits = torch.randn(200, 9, generator=torch.manual_seed(0))
-    labels, names = torch.arange(200) % 7, [*"abcdefghi"]
-    dense = scores(logits, labels)
-    monkeypatch.setattr("headscope.training.scores.MOST_IN_TABLE", 8)
-    found = scores(logits, labels)
-    table = np.zeros((9, 9), int)
-    for label, prediction, count in found.confusion:
-        assert count > 0
-        table[label, prediction] = count
-    assert table.tolist() == dense.confusion
-    assert found.tables(names) == {}
-    assert found.content(names)["classes"] == dense.content(names)["classes"]
-
-
 def test_texts_without_spaces_between_words_are_read_by_characters() -> None:
     for texts in (
         ["吾輩は猫である", "我是一只狗"],

@@ -178,7 +178,7 @@ class ValidationScores(Metric):
         else:
             loss = F.cross_entropy(logits.double() / fitted_temperature(logits, labels), labels)
         found = scores(logits, labels, objective)
-        values = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: float(loss)}
+        values = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss.item()}
         return {f"validation/{name}": torch.tensor(value) for name, value in values.items()}
 
 
