@@ -4,6 +4,7 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -195,9 +196,12 @@ def build_module(
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
     steps = total_steps(config.trainer, len(data.sampler("train")))
+    # Several passes over few texts would teach the weights of n-grams those texts by heart.
+    rate = config.optimizer.evidence_rate / data.passes
+    optimizer = replace(config.optimizer, evidence_rate=rate)
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
-    return ClassifierModule(model, config.optimizer, steps, weights, is_fused, objective)
+    return ClassifierModule(model, optimizer, steps, weights, is_fused, objective)
 
 
 def total_steps(settings: TrainerConfig, num_batches: int) -> int:
