@@ -12,15 +12,14 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
+from headscope.data.columns import label_name, numbers, split_labels, values
 from headscope.data.datamodule import encode
-from headscope.data.rows import Row, read_rows
+from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import cache_folder, write_free
-from headscope.ground.tables import csv_cell, write_rows
+from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
-from headscope.record.schema import label_text
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
@@ -37,9 +36,8 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
     Those of a whole file are evaluations/<file>.json. Other scores of this name stay: then it is
-    <data>-<split>_2.json and so on. With `against`, the texts that only one of the two classifies
-    correctly are beside them, as <data>-<split>-against-<other>.csv. Where the run folder cannot be
-    written, a warning says that they are not kept.
+    <data>-<split>_2.json and so on. Where the run folder cannot be written, a warning says that
+    they are not kept.
     """
     console = terminal(console)
     run = load_run(config.run)
@@ -71,18 +69,13 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         show_scores(console, title, table | {f"at temperature {run.temperature:.3f}": tempered})
         content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
-    one_sided: list[Row] = []
     if config.against is not None:
         theirs = _answers(config, run, dataset, split)
-        content["against"], one_sided = compared(config, run, dataset, logits, targets, theirs)
+        content["against"] = compared(config, run, logits, targets, theirs)
         show_against(console, content["against"])
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
-        if one_sided:
-            beside = kept.with_name(f"{kept.stem}-against-{Path(str(config.against)).stem}.csv")
-            write_rows(str(beside), one_sided, [])
-            show_line(console, f"texts that only one classifies correctly: {beside}")
     except OSError as error:
         warn(f"these scores are not kept: {error}")
     else:
@@ -149,19 +142,16 @@ def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[list[str]]
 def compared(
     config: EvaluateConfig,
     run: Run,
-    dataset: Dataset,
     logits: Float[Tensor, "N C"],
     targets: Int[Tensor, "N *C"],
     theirs: list[list[str]],
-) -> tuple[dict[str, Any], list[Row]]:
-    """Return the differences on the same texts, and the texts that only one classifies correctly.
+) -> dict[str, Any]:
+    """Return the differences on the same texts, as JSON.
 
     An answer that is no class of the run, such as "" where the other one abstains, is wrong.
     """
-    objective = run.objective
-    C = len(run.labels)
-    truth = objective.has(targets, C)
-    ours = objective.predicted(objective.probabilities(logits.double()))
+    truth = run.objective.has(targets, len(run.labels))
+    ours = run.objective.predicted(run.objective.probabilities(logits.double()))
     others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
     if not others.any():
         raise DataError(
@@ -170,21 +160,13 @@ def compared(
         )
     is_right = (ours == truth).all(dim=1)
     is_other_right = (others == truth).all(dim=1)
-    labels = objective.names(truth, run.labels)
-    answers = objective.names(ours, run.labels)
-    one_sided = []
-    for row in (is_right != is_other_right).nonzero()[:, 0].tolist():
-        texts = {name: dataset[row][name] for name in texts_among(dataset.column_names)}
-        sides = {"label": label_text(labels[row]), "run": label_text(answers[row])}
-        one_sided.append(texts | sides | {"against": ", ".join(theirs[row])})
-    content = {
+    return {
         "name": str(config.against),
         "accuracy": is_other_right.double().mean().item(),
         "differences": differences(ours, others, truth),
         "only this run is right": int((is_right & ~is_other_right).sum()),
         "only the other is right": int((is_other_right & ~is_right).sum()),
     }
-    return content, one_sided
 
 
 def show_against(console: Console, content: Mapping[str, Any]) -> None:

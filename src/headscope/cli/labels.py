@@ -61,7 +61,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
     found = suspects(texts, run.labels, shares).join(Series(roles, name="split"))
-    rows = found.to_dict("records")
+    rows: list[Suspect] = found.to_dict("records")
     write_rows(config.output, rows, [*found])
     show_line(console, f"{len(rows)} of {len(texts)} texts have a label that is probably wrong")
     shown = ["label", "suggested", "split", "text", "probability_label"]

@@ -265,7 +265,8 @@ def show_table(folder: Path, console: Any = None) -> None:
     for group in groups:
         row = [*group[swept].fillna("").iloc[0]]
         if has_seeds:
-            row += [(group["status"] == "done").sum(), _compared(group[metric], best)]
+            compared = "best" if group is groups[0] else _compared(group[metric], best)
+            row += [(group["status"] == "done").sum(), compared]
         rows.append([*row, *(_mean(group[name]) for name in results)])
     texts = [*swept, *(("seeds", "compared with the best") if has_seeds else ())]
     headings = [name.replace(".", ".\n") for name in texts]
@@ -283,8 +284,6 @@ def show_table(folder: Path, console: Any = None) -> None:
 
 def _compared(scores: Any, best: Any) -> str:
     """Return what a configuration's scores over seeds are beside those of the best."""
-    if scores is best:
-        return "best"
     noise = 2 * math.hypot(best.sem(), scores.sem())
     return "within noise" if abs(best.mean() - scores.mean()) < noise else ""
 

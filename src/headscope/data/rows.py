@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.ground.errors import DataError, listed, shown
-from headscope.settings.config import DataConfig, expanded
+from headscope.settings.config import EMBEDDED, DataConfig, expanded
 
 Row = dict[str, Any]
 FORMATS = {
@@ -214,7 +214,7 @@ def is_blank(text: str) -> bool:
 def check_first_row(config: DataConfig) -> None:
     """Raise a DataError if a table lacks a column; at once, before anything heavy is imported."""
     path = expanded(config.path)
-    if path.is_file() and format_of(path) in ("csv", "tsv"):
+    if config.path != EMBEDDED and path.is_file() and format_of(path) in ("csv", "tsv"):
         rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
         if row := next(rows, None):
             check_names(row, config, config.path)
