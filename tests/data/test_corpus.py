@@ -105,8 +105,6 @@ def test_a_text_with_several_labels_has_a_one_at_each_class(
     assert corpus.labels == [*names]
     wanted = [{names["xyz".index(name)] for name in each} for each in SETS] * 20
     assert rows(corpus) == dict(zip(texts(100), wanted, strict=True))
-    assert corpus.facts["mean labels of a text"] == pytest.approx(1.4, abs=0.05)
-    assert corpus.facts["share of texts without a label"] == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +267,6 @@ def test_validation_is_cut_from_train_and_never_from_the_test_split(source: Read
 def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(source: Read) -> None:
     train = table([*["x", "y"] * 20, "platinum"])
     corpus = load_corpus(source(train, table(["x", "y", "platinum"], None, 200)))
-    assert corpus.facts["classes with one training text"] == ["platinum"]
     counts = [[*corpus.splits[role]["label"]].count(0) for role in ("train", "validation", "test")]
     assert counts == [1, 0, 1]
 

@@ -95,15 +95,8 @@ def load_corpus(config: DataConfig) -> Corpus:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
         drop_rows(corpus, config)
-    train = numbers(corpus.splits["train"], "label")
-    once = np.flatnonzero(class_counts(train, len(labels)) == 1)
-    if len(once):
-        corpus.facts["classes with one training text"] = [labels[c] for c in once]
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
-    if config.multi_label:
-        corpus.facts["mean labels of a text"] = round(float(train.sum(axis=1).mean()), 2)
-        corpus.facts["share of texts without a label"] = float((train.sum(axis=1) == 0).mean())
     return corpus
 
 
