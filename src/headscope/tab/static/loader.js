@@ -58,7 +58,8 @@ export class Loader {
     if (run === store.run && place >= 0) chosen.text = place;
     chosen.headChosen = layer !== null || head !== null;
     const places = { layer: layer ?? 0, head: head ?? 0, query: query ?? 0, key: null };
-    store.set({ ...others, ...chosen, ...places, run, step, wanted: text });
+    const own = { run, step, wanted: text, chosen: others.pair ?? null };
+    store.set({ ...others, ...chosen, ...places, ...own });
   }
 
   async loadIndex() {
