@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
     "lines of Python": 18170,
-    "lines of JavaScript and CSS": 4299,
+    "lines of JavaScript and CSS": 4300,
     "nodes": 129414,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.2,
     "packed assignments": 10,  # a, b = x, y

@@ -106,7 +106,7 @@ export class Loader {
     this.requests(load, ([[maps, failure], [numbers, other]]) => {
       if (run !== store.run || text !== store.text) return;
       const said = (words) => words && t`Step ${step.step}: ${words}`;
-      store.setErrors({ maps: said(failure), numbers: said(other) });
+      store.setErrors({ maps: said(failure ?? other), numbers: said(other) });
       store.set({ maps, numbers, shown: maps && step.step });
       if (step.step === bestStep(store.index)?.step) store.set({ bestNumbers: numbers });
     });
