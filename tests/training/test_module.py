@@ -2,14 +2,18 @@
 
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from headscope.data.batching import Batch
+from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
+from headscope.runs.folder import Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
-from headscope.training.module import ClassifierModule, chosen_precision
+from headscope.training.module import ClassifierModule, build_module, chosen_precision
+from training_runs import configured
 
 
 def network(layers: int = 2) -> TextClassifier:
@@ -39,6 +43,16 @@ def test_matrices_alone_are_decayed() -> None:
     assert {weight.dim() for weight in groups[0]["params"]} == {2}
     assert {weight.dim() for weight in groups[1]["params"]} == {1}
     assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
+
+
+def test_the_weights_of_ngrams_learn_as_far_in_several_passes_as_in_one(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    data = TextDataModule(config.data, config.tokenizer, seed=0, evidence=True)
+    data.passes = 4
+    setup = Setup(config, data.corpus.labels, data.tokenizer, {}, evidence=data.evidence)
+    evidence, *others = build_module(setup, data, None)._adamw().param_groups
+    assert evidence["lr"] == config.optimizer.evidence_rate / 4
+    assert [group["lr"] for group in others] == [config.optimizer.learning_rate] * 2
 
 
 def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,9 @@ class OptimizerConfig(Settings):
     final_share: float = key(0.0, "final learning rate as a share of the peak", ge=0, le=1)
     warmup_share: float = key(0.1, "share of steps for warm-up", ge=0, le=1)
     weight_decay: float = key(0.01, "weight decay; none for biases and norms", ge=0)
-    evidence_rate: float = key(5e-2, "learning rate of n-gram weights; no decay", gt=0)
+    evidence_rate: float = key(
+        5e-2, "learning rate of n-gram weights, over the passes of an epoch", gt=0
+    )
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)

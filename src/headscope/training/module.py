@@ -4,6 +4,7 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -219,11 +220,12 @@ def build_module(
     if isinstance(model, PretrainedClassifier) and config.model.frozen_layers is not None:
         model.freeze(config.model.frozen_layers)
     steps = total_steps(config.trainer, len(data.sampler("train")))
+    # Several passes over few texts would teach the weights of n-grams those texts by heart.
+    rate = config.optimizer.evidence_rate / data.passes
+    optimizer = replace(config.optimizer, evidence_rate=rate)
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
-    return ClassifierModule(
-        model, config.optimizer, len(labels), steps, weights, is_fused, objective
-    )
+    return ClassifierModule(model, optimizer, len(labels), steps, weights, is_fused, objective)
 
 
 def total_steps(settings: TrainerConfig, num_batches: int) -> int:
