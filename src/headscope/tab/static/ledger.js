@@ -18,7 +18,7 @@ function termsOf({ missed, shown }, { units, groups }) {
   const terms = groups.filter(isLarge).map(({ word, places, value }) => {
     const times = places.length > 1 ? ` ×${places.length}` : "";
     const name = `${legible(word)}${times}`;
-    return { kind: "word", word, name, number: value, units: places.map((at) => units[at]) };
+    return { kind: "word", word, times, name, number: value, units: places.map((at) => units[at]) };
   });
   const rest = groups.slice(terms.length);
   if (rest.length > 0) {
@@ -58,7 +58,7 @@ export function Ledger({ store }) {
   const terms = termsOf(found, found.inWords(store.shownText, store.unit));
   const { rows, place } = laidOut(terms, total);
   const words = terms.map(({ name, number }) => `${name} ${formatSigned(number)}`).join(", ");
-  const segmentOf = ({ kind, word, name, number, units = [], from, wide }) => {
+  const segmentOf = ({ kind, word, times, name, number, units = [], from, wide }) => {
     const isLit = lit !== null && units.some(({ start, end }) => lit >= start && lit < end);
     const names = ["segment", kind, number < 0 && "less", isLit && "lit"].filter(Boolean);
     return html`<div
@@ -66,7 +66,7 @@ export function Ledger({ store }) {
       style=${{ "--from": `${from}%`, "--wide": `${wide}%` }}
       data-token=${kind === "word" ? units[0].start : null}
     >
-      <b>${word === undefined ? name : isolated(word)}</b><span>${formatSigned(number)}</span>
+      <b>${word ? isolated(word) : name}${times}</b><span>${formatSigned(number)}</span>
     </div>`;
   };
   const label = (value, ...content) => {
