@@ -33,14 +33,14 @@ from headscope.settings.extension import is_import_path
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-TokenizerKind = Literal["words", "bpe", "wordpiece", "unigram"]
+TokenizerKind = Literal["words", "bpe"]
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 POOLINGS = get_args(PoolingKind)
 Position = Literal["learned", "sinusoidal", "rotary"]
 POSITIONS = get_args(Position)
 # Keys of the model that have a meaning with model.path.
-WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout", "evidence")
+WITH_PATH = ("path", "revision", "dropout", "attention_dropout", "evidence")
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
@@ -149,9 +149,9 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: TokenizerKind = key("words", "whole words, byte-level BPE, WordPiece or Unigram")
+    kind: TokenizerKind = key("words", "whole words, or byte-level BPE")
     vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
-    min_frequency: Count = key(2, "minimum frequency (not with unigram)")
+    min_frequency: Count = key(2, "minimum frequency")
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")
 
 
@@ -198,9 +198,6 @@ class ModelConfig(Settings):
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
     features_layer: Count = key(3, "the layer of features that is read")
-    frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
-        None, "with path: freeze the embeddings and the first N layers"
-    )
 
     def _conflicts(self) -> Conflicts:
         if self.attention not in ATTENTIONS and not is_import_path(self.attention):
@@ -210,8 +207,6 @@ class ModelConfig(Settings):
             return
         if self.features == "":
             yield "features", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
-        if self.frozen_layers is not None:
-            yield "frozen_layers", "null without model.path"
         if self.revision is not None and self.features is None:
             yield "revision", "null without model.path or model.features"
         if self.causal and self.pooling == "first":
@@ -251,7 +246,6 @@ class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay, and the loss."""
 
     learning_rate: float = key(5e-4, "peak learning rate; with model.path about 1e-4", gt=0)
-    final_share: float = key(0.0, "final learning rate as a share of the peak", ge=0, le=1)
     warmup_share: float = key(0.1, "share of steps for warm-up", ge=0, le=1)
     weight_decay: float = key(0.01, "weight decay; none for biases and norms", ge=0)
     evidence_rate: float = key(
@@ -260,7 +254,6 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
-    label_smoothing: Fraction = key(0.0, "share of the target spread over all classes")
     class_weights: Literal["none", "balanced"] = key(
         "none", "balanced: classes are weighted by inverse frequency"
     )
@@ -278,9 +271,6 @@ class TrainerConfig(Settings):
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
     epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")
     accumulate: Count = key(1, "batches per optimizer step")
-    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = key(
-        None, "decay of a moving average of the weights, such as 0.99"
-    )
     patience: Count | None = key(None, "stop after N validations without a lower loss")
     logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = key(
         "tensorboard", "where metrics go, beside TensorBoard"
@@ -310,7 +300,6 @@ class InspectionConfig(Settings):
         "validation texts on which each head is ablated, half of which order the "
         "heads; 0: none. Of more than 12 heads fewer, at least 100",
     )
-    font: str | None = key(None, "font file for class names in pictures; null: the first found")
 
 
 @dataclass(config=STRICT)
