@@ -68,24 +68,24 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
     found = suspects(texts, run.labels, shares).join(Series(roles, name="split"))
-    rows: list[Suspect] = found.to_dict("records")
+    suspicious: list[Suspect] = found.to_dict("records")
     columns = dict.fromkeys([ROW, *filter(None, [config.id_column])], "")
-    for row in rows:  # no place: a label that data.drop_rows has corrected
+    for row in suspicious:  # no place: a label that data.drop_rows has corrected
         row |= places[row["key"]].pop(0) if places[row["key"]] else columns
-    write_rows(config.output, rows, [*found, *columns])
-    show_line(console, f"{len(rows)} of {len(texts)} texts have a label that is probably wrong")
+    write_rows(config.output, suspicious, [*found, *columns])
+    show_line(console, f"{len(suspicious)} of {len(texts)} texts have a label that is probably wrong")
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
     console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
     lines = [f"kept in {config.output}"]
-    if rows:
+    if suspicious:
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
             f"    headscope train ... data.drop_rows={config.output}",
         ]
     show_line(console, "\n".join(lines))
-    return rows
+    return suspicious
 
 
 def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
