@@ -35,7 +35,7 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     model = TextClassifier(
         config.model, 1000, 2, config.data.max_length, 2 if is_pair else 1, num_ngrams=3
     )
-    ClassifierModule(model, config.optimizer, 2, 10).configure_optimizers()
+    ClassifierModule(model, config.optimizer, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))
     no_ngrams = Evidence(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
     beside = [no_ngrams] if config.model.evidence else []

@@ -112,7 +112,7 @@ def configured(
         outputs_dir=str(folder / "outputs"),
         baseline=False,
         data=replace(data, text_pair_column="other" if is_pair else None, multi_label=is_multi),
-        tokenizer=TokenizerConfig("wordpiece" if is_pair else "words", vocab_size=300),
+        tokenizer=TokenizerConfig(vocab_size=300),
         model=ModelConfig(d_model=12, num_heads=3, num_layers=2, feedforward_size=24, dropout=0.1),
         optimizer=OptimizerConfig(learning_rate=1e-2),
         trainer=TrainerConfig(

@@ -26,7 +26,7 @@ from headscope.ground.errors import ConfigError, RunError
 from headscope.runs.abstaining import most_unknown
 from headscope.runs.folder import Chosen, Setup, load_model, save_model
 from headscope.runs.run import Run, load_run
-from headscope.settings.checks import validate
+from headscope.settings.checks import check, validate
 from headscope.settings.commands import ExportConfig, PredictConfig
 from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.training.module import starting_point
@@ -139,7 +139,6 @@ CASES: dict[str, dict[str, Any]] = {
     "several labels": {"multi_label": True},
     "window": {"window": 3},
     "tokenizer bpe": {"kind": "bpe"},
-    "tokenizer unigram": {"kind": "unigram"},
     "learned, mean, several labels": {"positions": "learned", "pooling": "mean", "multi_label": True},
     "sinusoidal, max, window, causal, grouped-query, no evidence": {
         "positions": "sinusoidal", "pooling": "max", "window": 3, "causal": True, "num_kv_heads": 2,
@@ -326,17 +325,14 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
         assert done.stderr.count(b"\n") == 1
 
 
-def test_a_run_that_cannot_be_exported_is_named_before_a_package_is_asked_for(
+def test_an_unfinished_run_and_a_missing_package_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.delitem(sys.modules, "headscope.export.graph")
-    monkeypatch.delattr("headscope.export.graph")
-    (tmp_path / "unfinished").mkdir()
     with pytest.raises(RunError, match="so it did not finish"):
-        exported(tmp_path / "unfinished")
+        exported(tmp_path)
+    monkeypatch.setattr("headscope.settings.commands.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="onnx is not installed; from the clone: pip install"):
-        exported(write_run(tmp_path / "run"))
+        check(ExportConfig(run=str(tmp_path), output=str(tmp_path / "out")))
 
 
 @pytest.mark.slow

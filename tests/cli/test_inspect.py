@@ -1,7 +1,6 @@
 """What inspect rejects before anything is written, and what it shows."""
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from headscope.cli.inspect import inspect, measure
+from headscope.cli.inspect import inspect
 from headscope.data.corpus import load_corpus
 from headscope.data.tokenizer import train_tokenizer
-from headscope.ground.errors import ConfigError, UserWarningMessage
+from headscope.ground.errors import UserWarningMessage
 from headscope.heads.step import make_probe, run_probe
 from headscope.record.reader import read_index, read_step
 from headscope.runs.folder import Chosen, Setup, save_model
@@ -35,20 +34,6 @@ def untrained(folder: Path, labels: list[str] = LABELS, pooling: str = "mean", *
     return folder
 
 
-@pytest.mark.parametrize(
-    ("label", "got"), [("Permisive", "'Permisive'"), ("Permissive; Comercial", "'Comercial'")]
-)
-def test_a_label_that_the_run_does_not_know_is_rejected_with_the_classes(
-    tmp_path: Path, label: str, got: str
-) -> None:
-    folder = untrained(tmp_path, multi_label=";" in label)
-    config = InspectConfig(run=str(folder), text="MIT", label=label, accelerator="cpu")
-    message = f"label: expected one of Commercial, Copyleft Limited, Permissive, got {got}"
-    with pytest.raises(ConfigError, match=message):
-        inspect(config)
-    assert not (folder / "inspect").exists()
-
-
 def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,28 +48,10 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_the_time_left_is_shown_while_every_head_is_measured(tmp_path: Path) -> None:
-    rows = [
-        f"text {chr(97 + row // 26)}{chr(97 + row % 26)},{LABELS[row % 3]}" for row in range(90)
-    ]
-    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
-    data = {"path": str(tmp_path / "texts.csv"), "cache_dir": str(tmp_path), "tokens_per_batch": 16}
-    folder = untrained(tmp_path / "run", **data)
-    shown = io.StringIO()
-    config = InspectConfig(run=str(folder), texts=6, accelerator="cpu")
-    measure(config, Console(file=shown, force_terminal=True))
-    assert re.search(r"measuring every head on \d+ texts", shown.getvalue())
-    assert "0:00:00" in shown.getvalue()
-    (folder / "heads.json").unlink()
-    (folder / "heads.json").mkdir()
-    with pytest.warns(UserWarningMessage, match="this study is not kept: .*heads.json"):
-        measure(config, Console(file=shown))
-
-
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: str) -> None:
     folder, shown = untrained(tmp_path, pooling=pooling), io.StringIO()
-    config = InspectConfig(run=str(folder), text="a licence", label="Permissive", accelerator="cpu")
+    config = InspectConfig(run=str(folder), text="a licence", accelerator="cpu")
     html = inspect(config, Console(file=shown, width=80)).read_text()
     words = " ".join(shown.getvalue().split())
     assert "layer 0: head " in words

@@ -238,16 +238,14 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
             held.append(given - done)
             yield {"text": TEXTS[number % 50]}
 
-    class Counted(dict):
-        def __init__(self, row: Row) -> None:
-            nonlocal done
-            done += 1
-            super().__init__(row)
+    def counted(row: Row, answer: Row) -> Row:
+        nonlocal done
+        done += 1
+        return row
 
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 20)
     monkeypatch.setattr(module, "read_rows", endless)
-    kept = module.labelled
-    monkeypatch.setattr(module, "labelled", lambda *given: map(Counted, kept(*given)))
+    monkeypatch.setattr(module, "_renamed", counted)
     predict(PredictConfig(str(run), "-", str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert given == done == 200
     assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made

@@ -32,12 +32,13 @@ def test_the_interval_decides_whether_the_best_is_worth_taking(
         baseline = None if interval is None else {"differences": {"accuracy": interval}}
         metrics = {
             "validation": {"loss": loss},
-            "test": {"accuracy": 0.8},
+            "test": {"accuracy": 0.8, "macro_f1": 0.8},
             "baseline": baseline,
             "seconds": {"baseline": 2.1, "everything": 10.0},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(asdict(TrainConfig())))
         (folder / "metrics.json").write_text(json.dumps(metrics))
-    found = verdict(tmp_path, write_table(tmp_path))
+    write_table(tmp_path)
+    found = verdict(tmp_path, "experiment_1-00000001")
     assert found.startswith("best: experiment_1-00000001")
     assert found.endswith(said)

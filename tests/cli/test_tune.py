@@ -169,7 +169,7 @@ def test_a_trial_whose_worker_was_killed_is_resumed_from_its_last_epoch(
     time.sleep(3)
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"trial 1: 0\.\d+ +model\.num_heads=[13]", done.stdout)
+    assert re.search(r"trial 1, macro_f1 0\.\d+: model\.num_heads=[13]", done.stdout)
     assert "best again: headscope train --config-dir" in done.stdout
     assert (run / "metrics.json").exists()
     assert not (tmp_path / "search/trial-1").exists()

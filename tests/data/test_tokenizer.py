@@ -16,8 +16,7 @@ from headscope.data.tokenizer import (
     trained_tokenizer,
     visible,
 )
-from headscope.ground.errors import ConfigError
-from headscope.settings.config import TOKENIZERS, TokenizerConfig
+from headscope.settings.config import TokenizerConfig
 
 TEXTS = [
     "吾輩は猫である。名前はまだ無い。",
@@ -27,7 +26,7 @@ TEXTS = [
 ] * 5
 
 
-@pytest.fixture(scope="module", params=TOKENIZERS)
+@pytest.fixture(scope="module", params=["words", "bpe"])
 def config(request: pytest.FixtureRequest) -> TokenizerConfig:
     return TokenizerConfig(kind=request.param, vocab_size=400, lowercase=False)
 
@@ -43,7 +42,7 @@ def test_a_text_comes_back_as_nfkc_makes_it(tmp_path: Path, config: TokenizerCon
     for text in TEXTS[:4]:
         encoding = tokenizer.encode(text)
         found, wanted = tokenizer.decode(encoding.ids), unicodedata.normalize("NFKC", text)
-        if config.kind in ("wordpiece", "words"):  # which forget where spaces stood
+        if config.kind == "words":  # which forget where spaces stood
             found, wanted = "".join(found.split()), "".join(wanted.split())
         assert found == wanted
         assert "[UNK]" not in encoding.tokens
@@ -85,7 +84,7 @@ def test_longer_texts_are_cut_to_max_length_separators_included(
         assert (len(encoding.ids), encoding.ids[0], encoding.ids[-1]) == (7, 2, 3)
 
 
-@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece"])
+@pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_the_vocabulary_has_the_size_asked_for_without_rare_pieces(
     tmp_path: Path, kind: str
 ) -> None:
@@ -112,25 +111,12 @@ def test_every_text_setting_and_length_has_a_file_of_its_own(tmp_path: Path) -> 
         (TEXTS, config, 128),
         (TEXTS[:-1], config, 128),
         ([*TEXTS[1:], TEXTS[0]], config, 128),
-        (TEXTS, TokenizerConfig(kind="wordpiece", vocab_size=300), 128),
+        (TEXTS, TokenizerConfig(kind="words", vocab_size=300), 128),
         (TEXTS, config, 64),
         (TEXTS, config, 128),
     ):
         trained_tokenizer(texts, chosen, length, tmp_path)
     assert len(list((tmp_path / "tokenizers").iterdir())) == 5
-
-
-def test_a_vocabulary_too_small_for_the_characters_raises_an_error_with_a_remedy(
-    tmp_path: Path,
-) -> None:
-    ideographs = [
-        "".join(map(chr, range(start, start + 50))) for start in range(0x4E00, 0x4E00 + 500, 50)
-    ]
-    with pytest.raises(ConfigError, match=r"tokenizer\.vocab_size: got 300, .*tokenizer=bpe"):
-        trained(TokenizerConfig(kind="unigram", vocab_size=300), tmp_path, ideographs)
-    assert not (tmp_path / "tokenizers").exists()
-    tokenizer = trained(TokenizerConfig(kind="bpe", vocab_size=300), tmp_path, ideographs)
-    assert tokenizer.decode(tokenizer.encode(ideographs[3]).ids) == ideographs[3]
 
 
 # --- a token is shown as the letters that it stands for, and nothing in a text can hide or turn what is shown ---
@@ -141,7 +127,9 @@ SHOWN = ["the cat and the dog", "猫である。犬である。"] * 20
 
 @pytest.fixture(scope="module")
 def by_kind() -> dict[str, Tokenizer]:
-    configs = [TokenizerConfig(kind=kind, vocab_size=400, lowercase=False) for kind in TOKENIZERS]
+    configs = [
+        TokenizerConfig(kind=kind, vocab_size=400, lowercase=False) for kind in ("words", "bpe")
+    ]
     return {config.kind: train_tokenizer(iter(SHOWN), config) for config in configs}
 
 
@@ -169,8 +157,6 @@ def test_pieces_put_together_are_the_text(by_kind: dict[str, Tokenizer]) -> None
     wanted = {
         "words": "thedog.猫である。",
         "bpe": "the␣dog.␣猫である。",
-        "wordpiece": "thedog.猫である。",
-        "unigram": "␣the␣dog.␣猫である。",
     }
     for kind, tokenizer in by_kind.items():
         assert "".join(shown(tokenizer, "the dog. 猫である。")[1:-1]) == wanted[kind]
@@ -191,15 +177,15 @@ def test_tokens_are_shown_as_written_not_as_nfkc_makes_them_and_bytes_are_number
 def test_an_unknown_word_is_shown_by_its_letters_and_a_pair_from_both_texts(
     by_kind: dict[str, Tokenizer],
 ) -> None:
-    assert by_kind["wordpiece"].encode("the zebra").tokens[2] == "[UNK]"
-    assert shown(by_kind["wordpiece"], "the zebra") == ["[CLS]", "the", "zebra", "[SEP]"]
+    assert by_kind["words"].encode("the zebra").tokens[2] == "[UNK]"
+    assert shown(by_kind["words"], "the zebra") == ["[CLS]", "the", "zebra", "[SEP]"]
     pair = " ".join(shown(by_kind["bpe"], "the cat", "鬱 dog"))
     assert pair == "[CLS] the ␣cat [SEP] 鬱₁ 鬱₂ 鬱₃ ␣dog [SEP]"
 
 
 @settings(max_examples=30, deadline=None)
 @given(first=st.text(max_size=20), second=st.none() | st.text(max_size=20))
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("kind", ["words", "bpe"])
 def test_there_are_as_many_shown_tokens_as_ids(
     by_kind: dict[str, Tokenizer], kind: str, first: str, second: str | None
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_training_that_is_stopped_says_so_and_goes_on(
     judge("a stop", name, outcome.mistakes(codes) or whole.mistakes_of(server, case))
 
 
-@pytest.mark.parametrize("words", [(), ("trainer.accumulate=3", "trainer.ema_decay=0.9")])
+@pytest.mark.parametrize("words", [(), ("trainer.accumulate=3",)])
 def test_killed_at_random_moments(
     server: Server, judge: Judge, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

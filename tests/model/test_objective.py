@@ -24,72 +24,36 @@ def test_the_loss_is_the_mean_over_texts_and_classes(
     torch.testing.assert_close(MultiLabel().loss(logits, labels), entropies.mean())
     torch.testing.assert_close(MultiLabel().losses(logits, labels), entropies.mean(dim=1))
     torch.testing.assert_close(MultiLabel().probabilities(logits), p)
-    torch.testing.assert_close(MultiLabel().log_probabilities(logits), p.log())
 
 
-def test_a_text_weighs_as_its_class_does_smoothed_or_not(
-    drawn: tuple[torch.Tensor, torch.Tensor],
-) -> None:
+def test_a_text_weighs_as_its_class_does(drawn: tuple[torch.Tensor, torch.Tensor]) -> None:
     logits, weights = drawn[0], torch.tensor([0.3, 19.0, 1.5], dtype=torch.float64)
     labels = torch.arange(50) % 3
-    torch.testing.assert_close(
-        SingleLabel().loss(logits, labels, weights), F.cross_entropy(logits, labels, weights)
-    )
-    torch.testing.assert_close(
-        SingleLabel().loss(logits, labels, None, 0.2),
-        F.cross_entropy(logits, labels, label_smoothing=0.2),
-    )
     losses = [
-        float(weights[label])
-        * -sum((0.8 * (c == label) + 0.2 / 3) * float(row.log_softmax(-1)[c]) for c in range(3))
-        for row, label in zip(logits, labels.tolist(), strict=True)
+        -weights[label] * row.log_softmax(-1)[label]
+        for row, label in zip(logits, labels, strict=True)
     ]
-    wanted = sum(losses) / float(weights[labels].sum())
-    assert float(SingleLabel().loss(logits, labels, weights, 0.2)) == pytest.approx(
-        wanted, rel=1e-12
-    )
+    wanted = sum(losses) / weights[labels].sum()
+    torch.testing.assert_close(SingleLabel().loss(logits, labels, weights), wanted)
 
 
-def test_smoothing_does_not_push_texts_of_a_frequent_class_to_a_rare_one() -> None:
-    """Of texts of the frequent class alone, the smoothed loss is least where that class has 1 - s + s / C."""
-    weights, labels = (
-        torch.tensor([0.5, 50.0], dtype=torch.float64),
-        torch.zeros(4, dtype=torch.long),
-    )
-    found = []
-    for objective, targets in ((SingleLabel(), labels), (MultiLabel(), F.one_hot(labels, 2))):
-        logits = torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.LBFGS([logits], max_iter=200, line_search_fn="strong_wolfe")
-        optimizer.step(
-            lambda o=objective, z=logits, t=targets: _with_gradient(o.loss(z, t, weights, 0.1), z)
-        )
-        found.append(objective.probabilities(logits)[0].tolist())
-    assert found[0] == pytest.approx([0.95, 0.05], abs=1e-3)
-    assert found[1] == pytest.approx([0.95, 0.05], abs=1e-3)
-
-
-def _with_gradient(loss: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    logits.grad = torch.autograd.grad(loss, logits)[0]
-    return loss
-
-
-def test_weights_count_the_texts_that_have_a_class_and_smoothing_moves_both_targets(
+def test_weights_count_the_texts_that_have_a_class(
     drawn: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
     logits, labels = drawn
     weights = torch.tensor([1.0, 3.0, 0.5], dtype=torch.float64)
     log_p, log_q = F.logsigmoid(logits), F.logsigmoid(-logits)
-    y = labels.double() * 0.8 + 0.1
+    y = labels.double()
     wanted = -(torch.where(labels.bool(), weights, 1.0) * (y * log_p + (1 - y) * log_q)).mean()
-    torch.testing.assert_close(MultiLabel().loss(logits, labels, weights, smoothing=0.2), wanted)
+    torch.testing.assert_close(MultiLabel().loss(logits, labels, weights), wanted)
 
 
 def test_the_loss_of_bfloat16_is_computed_in_float32() -> None:
     logits = torch.tensor([[8.0, -8.0]], dtype=torch.bfloat16)
-    loss = MultiLabel().loss(logits, torch.tensor([[1, 0]]), smoothing=0.001)
+    loss = MultiLabel().loss(logits, torch.tensor([[1, 0]]))
     assert loss.dtype == torch.float32
     torch.testing.assert_close(
-        loss, MultiLabel().loss(logits.double(), torch.tensor([[1, 0]]), smoothing=0.001).float()
+        loss, MultiLabel().loss(logits.double(), torch.tensor([[1, 0]])).float()
     )
 
 

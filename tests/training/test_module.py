@@ -22,18 +22,18 @@ def network(layers: int = 2) -> TextClassifier:
 
 
 def module(model: TextClassifier | None = None, **options: float) -> ClassifierModule:
-    return ClassifierModule(model or network(1), OptimizerConfig(**options), 2, 100)
+    return ClassifierModule(model or network(1), OptimizerConfig(**options), 100)
 
 
 def test_the_learning_rate_rises_then_falls_as_half_a_cosine() -> None:
-    share = module(warmup_share=0.1, final_share=0.2).learning_rate_share
+    share = module(warmup_share=0.1).learning_rate_share
     assert [share(step) for step in range(10)] == pytest.approx(
         [(step + 1) / 10 for step in range(10)]
     )
     assert share(10) == pytest.approx(1)
-    assert share(55) == pytest.approx(0.6)
-    assert share(100) == share(1000) == pytest.approx(0.2)
-    assert share(40) == pytest.approx(0.2 + 0.8 * (1 + math.cos(math.pi / 3)) / 2)
+    assert share(55) == pytest.approx(0.5)
+    assert share(100) == share(1000) == pytest.approx(0)
+    assert share(40) == pytest.approx((1 + math.cos(math.pi / 3)) / 2)
 
 
 def test_matrices_alone_are_decayed() -> None:

@@ -6,16 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from lightning.pytorch import LightningModule
 
 from headscope.data.datamodule import TextDataModule
-from headscope.ground.errors import ConfigError, RunError, UserWarningMessage
+from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.signals import Stopped
 from headscope.runs.folder import ERRORS, METRICS, WEIGHTS
 from headscope.runs.run import load_run
 from headscope.settings.config import TrainConfig
-from headscope.training.callbacks import AveragedWeights
 from headscope.training.resume import LAST, check_resumed, load_last, locked
 from headscope.training.train import train
 from training_runs import Rows, Trained, changed, comments, reviews, weights_of
@@ -28,24 +25,23 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "ema_decay", "accumulate", "number"),
+    ("rows", "accumulate", "number"),
     [
-        (reviews(), 0.9, 3, signal.SIGTERM),
-        pytest.param(reviews(), None, 1, signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(comments(), None, 1, signal.SIGHUP, marks=pytest.mark.slow),
+        (reviews(), 3, signal.SIGTERM),
+        pytest.param(reviews(), 1, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(comments(), 1, signal.SIGHUP, marks=pytest.mark.slow),
     ],
-    ids=["average of three batches", "plain", "any number of labels"],
+    ids=["three batches a step", "plain", "any number of labels"],
 )
 def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     small_config: Maker,
     interrupt_at: Callable[..., None],
     rows: Rows,
-    ema_decay: float | None,
     accumulate: int,
     number: int,
 ) -> None:
     handler = signal.getsignal(number)  # none in a shell's background
-    settings = {"rows": rows, "max_epochs": 2, "ema_decay": ema_decay, "accumulate": accumulate}
+    settings = {"rows": rows, "max_epochs": 2, "accumulate": accumulate}
     unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
     unbroken.inspection.enabled = broken.inspection.enabled = False
     whole = train(unbroken)
@@ -66,18 +62,6 @@ def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     assert resumed.facts_of_training == whole.facts_of_training
     assert weights_of(folder) == weights_of(whole.folder)
     assert load_run(folder).chosen == load_run(whole.folder).chosen
-
-
-def test_averaging_leaves_the_tables_of_the_model_as_they_are() -> None:
-    """A resumed run makes rotary's tables anew, so their average must equal them to the bit."""
-    module = LightningModule()
-    module.register_buffer("table", torch.rand(1000), persistent=False)
-    averages = AveragedWeights(decay=0.9)
-    averages.setup(None, module, "fit")  # type: ignore[arg-type]
-    assert averages._average_model is not None
-    for _ in range(3):
-        averages._average_model.update_parameters(module)
-    assert torch.equal(averages._average_model.module.table, module.table)  # type: ignore[arg-type]
 
 
 def test_a_second_ctrl_c_ends_at_once(
@@ -156,9 +140,7 @@ def test_a_run_ends_by_its_patience_however_often_it_is_resumed(small_config: Ma
     whole = train(config).facts_of_training
     assert whole["epochs"] == 2
     again = replace(config, resume=str(Path(config.outputs_dir) / "run"))
-    words = r"trainer\.patience=1: validation loss has not fallen for 1 validations"
-    with pytest.warns(UserWarningMessage, match=words):
-        assert train(changed(again, "trainer.max_epochs", 12)).facts_of_training == whole
+    assert train(changed(again, "trainer.max_epochs", 12)).facts_of_training == whole
     assert train(changed(again, "trainer.patience", 2)).facts_of_training["epochs"] == 3
 
 

@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 
 import headscope
-from headscope.cli.inspect import measure
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import train_tokenizer
@@ -23,7 +22,6 @@ from headscope.runs.folder import Setup
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.checks import flatten
-from headscope.settings.commands import InspectConfig
 from headscope.settings.config import TokenizerConfig, TrainConfig
 from headscope.training.baseline import averages_in_place_of_attention
 from headscope.training.module import ClassifierModule
@@ -201,12 +199,6 @@ def test_max_steps_ends_with_a_validation_and_every_phase_has_its_name(small_con
     assert report.facts_of_training["steps"] == 3
     events = events_of(report.folder)
     assert [scalar.step for scalar in events.Scalars("heads/entropy_share")] == [0, 3]
-    # A run without probes is measured all the same.
-    output = io.StringIO()
-    settings = InspectConfig(run=str(report.folder), texts=8, accelerator="cpu")
-    found = measure(settings, Console(file=output, width=200))
-    assert len(json.loads(found.read_text())["heads"]) == 2
-    assert "heads.json\n" in output.getvalue()  # and not "in the run's record", which it has not
 
 
 def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -> None:

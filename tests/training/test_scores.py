@@ -31,8 +31,8 @@ from headscope.settings.config import ModelConfig
 from headscope.training.baseline import Compared, baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,
-    AtBestThresholds,
     Scores,
+    ValidationScores,
     best_thresholds,
     chosen_temperature,
     fitted_temperature,
@@ -276,11 +276,13 @@ def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() 
     logits, labels = labelled_logits()
     given = MultiLabel(best_thresholds(logits, labels)).predicted(logits.double().sigmoid())
     for size in (7, 120):
-        metric = AtBestThresholds()
+        metric = ValidationScores(MultiLabel())
         for rows in torch.arange(120).split(size):
             metric.update(logits[rows], labels[rows])
-        assert metric.compute()["accuracy"].item() == pytest.approx(accuracy_score(labels, given))
-        assert metric.compute()["macro_f1"].item() == pytest.approx(
+        assert metric.compute()["validation/accuracy"].item() == pytest.approx(
+            accuracy_score(labels, given)
+        )
+        assert metric.compute()["validation/macro_f1"].item() == pytest.approx(
             f1_score(labels, given, average="macro")
         )
         metric.reset()
@@ -328,23 +330,6 @@ def test_a_class_that_no_text_has_keeps_its_column() -> None:
     texts = [f"the {WORDS[row % 2]} of {row % 7}" for row in range(40)]
     found = of(texts, [row % 2 * 2 for row in range(40)]).scores
     assert (found.accuracy, found.confusion) == (1, [[20, 0, 0], [0, 0, 0], [0, 0, 20]])
-
-
-def test_of_many_classes_the_pairs_that_occur_alone_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logits = torch.randn(200, 9, generator=torch.manual_seed(0))
-    labels, names = torch.arange(200) % 7, [*"abcdefghi"]
-    dense = scores(logits, labels)
-    monkeypatch.setattr("headscope.training.scores.MOST_IN_TABLE", 8)
-    found = scores(logits, labels)
-    table = np.zeros((9, 9), int)
-    for label, prediction, count in found.confusion:
-        assert count > 0
-        table[label, prediction] = count
-    assert table.tolist() == dense.confusion
-    assert found.tables(names) == {}
-    assert found.content(names)["classes"] == dense.content(names)["classes"]
 
 
 def test_texts_without_spaces_between_words_are_read_by_characters() -> None:

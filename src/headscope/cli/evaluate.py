@@ -1,6 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,40 +12,32 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, split_labels, texts_among, values
+from headscope.data.columns import label_name, numbers, split_labels, values
 from headscope.data.datamodule import encode
-from headscope.data.rows import Row, read_rows
+from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import cache_folder, write_free
-from headscope.ground.tables import csv_cell, write_rows
+from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
-from headscope.model.objective import Answer
-from headscope.record.schema import label_text
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import texts_of
+from headscope.runs.texts import texts_and_labels, texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
 from headscope.training.baseline import above, differences
-from headscope.training.console import plain_table, show_confusion, show_scores
-from headscope.training.scores import Calibration, Scores, scores
-
-THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of confidence
-MOST_SHOWN = 10  # texts that only one classifies correctly
-CHARACTERS = 48  # of each
-Coverage = dict[str, float]
+from headscope.training.console import show_confusion, show_scores
+from headscope.training.scores import Scores, calibration, scores
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
     Those of a whole file are evaluations/<file>.json. Other scores of this name stay: then it is
-    <data>-<split>_2.json and so on. With `against`, the texts that only one of the two classifies
-    correctly are beside them, as <data>-<split>-against-<other>.csv. Where the run folder cannot be
-    written, a warning says that they are not kept.
+    <data>-<split>_2.json and so on. Where the run folder cannot be written, a warning says that
+    they are not kept.
     """
     console = terminal(console)
     run = load_run(config.run)
@@ -72,27 +64,18 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     if run.config.data.multi_label:
         show_scores(console, title, table)
     else:
-        calibration = Calibration(run.temperature, {}).with_split(split, logits, targets)
+        tempered = scores(logits.double() / run.temperature, targets)
         warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
-        show_scores(console, title, table | calibration.row(split))
-        content["calibration"] = calibration.content()
-        content["coverage"] = coverage(logits / run.temperature, targets)
-        # What min_confidence of `headscope predict` would do to these texts.
-        cells = [[f"{cell:.4g}" for cell in row.values()] for row in content["coverage"]]
-        console.print(plain_table([], ["min_confidence", "coverage", "accuracy"], cells))
+        show_scores(console, title, table | {f"at temperature {run.temperature:.3f}": tempered})
+        content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
-    one_sided: list[Row] = []
     if config.against is not None:
         theirs = _answers(config, run, dataset, split)
-        content["against"], one_sided = compared(config, run, dataset, logits, targets, theirs)
-        show_against(console, content["against"], one_sided)
+        content["against"] = compared(config, run, logits, targets, theirs)
+        show_against(console, content["against"])
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
-        if one_sided:
-            beside = kept.with_name(f"{kept.stem}-against-{Path(str(config.against)).stem}.csv")
-            write_rows(str(beside), one_sided, [])
-            show_line(console, f"texts that only one classifies correctly: {beside}")
     except OSError as error:
         warn(f"these scores are not kept: {error}")
     else:
@@ -113,28 +96,11 @@ def _logits(config: EvaluateConfig, run: Run, dataset: Dataset) -> tuple[Tensor,
     return split_logits(run.model, batches, best_device(config.accelerator))
 
 
-def coverage(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> list[Coverage]:
-    """Return for each threshold of confidence the share of texts that reach it, and their accuracy.
-
-    The confidence is the probability of the likeliest class. A threshold that none reaches has no
-    row.
-    """
-    confidence, predicted = logits.double().softmax(dim=-1).max(dim=-1)
-    rows: list[Coverage] = []
-    for threshold in THRESHOLDS:
-        reached = confidence >= threshold
-        if reached.any():
-            share = reached.double().mean().item()
-            accuracy = (predicted == labels)[reached].double().mean().item()
-            rows.append({"threshold": threshold, "coverage": share, "accuracy": accuracy})
-    return rows
-
-
 # Against another run, or predictions in a file.
 
 
-def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[Answer]:
-    """Return what the other one answers to each text."""
+def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[list[str]]:
+    """Return the classes that the other one gives each text."""
     path = str(config.against)
     own = run.config.data
     if not Path(path).is_dir():
@@ -148,12 +114,11 @@ def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> 
     digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
     if config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
-    logits, _ = _logits(config, other, dataset)
-    shares = other.objective.probabilities(logits.double())
-    return other.objective.names(other.objective.predicted(shares), other.labels)
+    texts, _ = texts_and_labels(dataset, run.objective, run.labels)
+    return [each.labels for each in other.predict(texts)]
 
 
-def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
+def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[list[str]]:
     """Return the column `prediction` of a file that has a row for each text."""
     rows = list(read_rows(path))
     if len(rows) != len(dataset) or "prediction" not in rows[0]:
@@ -162,67 +127,51 @@ def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[Answer]:
             f"against={path}: expected a column prediction and a row for each of {len(dataset)} "
             f"texts, got {has}"
         )
-    answers: list[Answer] = []
+    answers: list[list[str]] = []
     for number, (row, text) in enumerate(zip(rows, values(dataset, "text"), strict=True)):
         given = row.get(own.text_column, text)
-        if given != csv_cell(text) and not str(given).startswith(text):
+        if given not in (text, csv_cell(text)):
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
         cell = "" if row["prediction"] is None else row["prediction"]
         if own.multi_label and not isinstance(cell, list):
             cell = split_labels(str(cell), own.label_separator)
-        answers.append(cell if isinstance(cell, list) else label_name(cell))
+        answers.append(cell if isinstance(cell, list) else [label_name(cell)])
     return answers
 
 
 def compared(
     config: EvaluateConfig,
     run: Run,
-    dataset: Dataset,
     logits: Float[Tensor, "N C"],
     targets: Int[Tensor, "N *C"],
-    theirs: list[Answer],
-) -> tuple[dict[str, Any], list[Row]]:
-    """Return the differences on the same texts, and the texts that only one classifies correctly.
+    theirs: list[list[str]],
+) -> dict[str, Any]:
+    """Return the differences on the same texts, as JSON.
 
     An answer that is no class of the run, such as "" where the other one abstains, is wrong.
     """
-    objective = run.objective
-    C = len(run.labels)
-    truth = objective.has(targets, C)
-    ours = objective.predicted(objective.probabilities(logits.double()))
-    names = [[answer] if isinstance(answer, str) else answer for answer in theirs]
-    others = torch.tensor([[label in row for label in run.labels] for row in names])
+    truth = run.objective.has(targets, len(run.labels))
+    ours = run.objective.predicted(run.objective.probabilities(logits.double()))
+    others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
     if not others.any():
         raise DataError(
             f"against={config.against}: expected the classes {listed(run.labels)}, got "
-            f"{listed(sorted({name for row in names for name in row}))}"
+            f"{listed(sorted({name for answer in theirs for name in answer}))}"
         )
     is_right = (ours == truth).all(dim=1)
     is_other_right = (others == truth).all(dim=1)
-    labels = objective.names(truth, run.labels)
-    answers = objective.names(ours, run.labels)
-    one_sided = []
-    for row in (is_right != is_other_right).nonzero()[:, 0].tolist():
-        texts = {name: dataset[row][name] for name in texts_among(dataset.column_names)}
-        sides = {"label": labels[row], "run": answers[row], "against": theirs[row]}
-        one_sided.append(texts | {name: label_text(answer) for name, answer in sides.items()})
-    content = {
+    return {
         "name": str(config.against),
         "accuracy": is_other_right.double().mean().item(),
         "differences": differences(ours, others, truth),
         "only this run is right": int((is_right & ~is_other_right).sum()),
         "only the other is right": int((is_other_right & ~is_right).sum()),
     }
-    return content, one_sided
 
 
-def show_against(console: Console, content: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Print the differences, and some texts that only one classifies correctly."""
+def show_against(console: Console, content: Mapping[str, Any]) -> None:
+    """Print the differences."""
     show_line(console, above(content["name"], content["differences"]))
     ours = content["only this run is right"]
     theirs = content["only the other is right"]
     show_line(console, f"only this run is right: {ours} texts; only {content['name']}: {theirs}")
-    names = ("label", "run", "against", "text")
-    cells = [[row[name][:CHARACTERS] for name in names] for row in rows[:MOST_SHOWN]]
-    if cells:
-        console.print(plain_table(names, [], cells))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headscope.export import graph
 from headscope.ground.errors import RunError
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
@@ -16,13 +17,10 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     """Write a finished run as a folder, whole or not at all.
 
     Raises:
-        ConfigError: if a package is missing.
         RunError: if ONNX cannot hold the run, or the folder cannot be written.
     """
     output = Path(config.output)
     run = load_run(config.run)
-    from headscope.export import graph  # here: it asks for packages, once the run has been read
-
     front_end = Path(graph.__file__).with_name("classify.py")
     try:
         with replacing(output) as folder:

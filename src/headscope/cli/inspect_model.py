@@ -12,7 +12,7 @@ from rich.console import Console
 from headscope.data.columns import class_names, texts_among
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, DataError, first_line, listed, warn
+from headscope.ground.errors import ConfigError, first_line, listed
 from headscope.ground.files import new_folder
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.integrations.sequence_classifier import (
@@ -20,21 +20,17 @@ from headscope.heads.integrations.sequence_classifier import (
     TextOrPair,
     study_texts,
 )
-from headscope.heads.measures import role
 from headscope.heads.show import head_view
 from headscope.heads.step import head_report, new_recorder, record_best
-from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers
-from headscope.record.explanation import signed
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
 from headscope.settings.config import DataConfig, InspectionConfig
 from headscope.tab.summaries import write_marker
-from headscope.training.console import plain_table
+from headscope.training.console import show_heads
 
 SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
-MOST_HEADS = 24  # in a table
 FOLDER = Path("outputs/inspect")
 
 
@@ -59,12 +55,9 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
         shown = texts[:SHOWN_TEXTS]
         with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
             study = study_texts(classifier, texts, labels, bar.update)
-    if config.label is not None and config.label not in classifier.labels:
-        known = listed(classifier.labels)
-        raise ConfigError(f"label: expected one of {known}, got {config.label!r}")
     if config.text is not None:
         shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
-    probes = [classifier.probe(text, config.label) for text in shown]
+    probes = [classifier.probe(text) for text in shown]
     outputs = [classifier.output(probe) for probe in probes]
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
@@ -80,7 +73,9 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     show_line(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
         record_best(recorder, 0, classifier, probes, classifier.objective, study=study)
-        print_effects(console, study)
+        show_line(console, study.answer)
+        show_line(console, study.details)
+        show_heads(console, study.loss_increases())
     show_line(console, f"page:       {path}")
     print_next(console, folder)
     return path
@@ -110,16 +105,13 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
 def labelled(
     config: InspectConfig, data: OtherDataConfig, classifier: SequenceClassifier
 ) -> tuple[list[TextOrPair], list[Any]]:
-    """Return a random sample of labelled texts, always the same, and the numbers of their classes.
-
-    Where the model's classes have no names but LABEL_0, LABEL_1 ..., they get those of the data.
-    """
+    """Return a sample of labelled texts, always the same, and the numbers of their classes."""
     has_several = isinstance(classifier.objective, MultiLabel)
     data = replace(data.like(DataConfig()), multi_label=has_several)
     source = load_source(data)
     name = next(iter(source)) if len(source) == 1 else str(data.test_split)
     split = read_split(source, name, data)
-    names = _names_in_data(classifier, class_names(source[name], split.labels, data), data.path)
+    names = _names_in_data(classifier, class_names(source[name], split.labels, data))
     known = split.with_labels(names, data)
     count = min(config.texts, data.limit or config.texts)
     rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
@@ -129,50 +121,20 @@ def labelled(
     return texts, list(chosen["label"])
 
 
-def _names_in_data(classifier: SequenceClassifier, given: list[str], path: str) -> list[str]:
-    """Return what labelled data call the classes of a model, in the order of its logits.
-
-    They are the model's own names or the numbers from 0 on. A model without names, which has
-    LABEL_0, LABEL_1 ..., gets those of the data, in their order; a warning shows it.
-    """
+def _names_in_data(classifier: SequenceClassifier, given: list[str]) -> list[str]:
+    """Return what labelled data call the classes: the model's own names, or numbers from 0 on."""
     own = classifier.labels
     numbers = [str(number) for number in range(len(own))]
-    is_named = own != [f"LABEL_{number}" for number in numbers]
-    if {*given} <= {*numbers} and not {*given} <= {*own}:
-        return numbers
-    if is_named or {*given} <= {*own}:
+    if {*given} <= {*own}:
         return own
-    if len(given) != len(own):
-        raise DataError(
-            f"{path}: expected the {len(own)} classes of the model, got {listed(given)}"
-        )
-    pairs = [f"{label} = {name}" for label, name in zip(own, given, strict=True)]
-    warn(
-        f"the model does not name its classes; they are taken in the order of the data's labels: "
-        f"{listed(pairs)}; if that is wrong, give their names in the order of the logits: "
-        "classes=[...]"
+    if {*given} <= {*numbers}:
+        return numbers
+    raise ConfigError(
+        f"classes: the data have the labels {listed(given)}, the model the classes {listed(own)}; "
+        "give the data's names in the order of the model's: classes=[...]"
     )
-    classifier.labels = given
-    return given
 
 
 def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None:
     """Print the command that shows a folder in TensorBoard."""
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}{tab}")
-
-
-def print_effects(console: Console, study: Study) -> None:
-    """Print which heads matter and their roles, the largest effects first."""
-    show_line(console, study.answer)
-    show_line(console, study.details)
-    rows = []
-    layers = list(study.numbers)
-    heads = sorted(study.effects, key=lambda head: -abs(study.effects[head].loss_increase))
-    for layer, head in heads[:MOST_HEADS]:
-        effect = study.effects[layer, head]
-        name, score = role({name: mean[head] for name, (mean, _) in study.numbers[layer].items()})
-        texts = [f"layer {layers.index(layer)} head {head}", effect.state, f"{name} {score:.2f}"]
-        rows.append([*texts, f"{signed(effect.loss_increase, 4)} ± {effect.standard_error:.4f}"])
-    console.print(plain_table(["", "effect", "role"], ["loss without it"], rows))
-    if len(heads) > MOST_HEADS:
-        show_line(console, f"{len(heads) - MOST_HEADS} more heads: in the Heads tab")

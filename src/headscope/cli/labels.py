@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float, Int
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
@@ -32,13 +32,12 @@ from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
+ROW = "row"
+NUMBER = "headscope: number of the row"  # a name that no column of the data has
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table
 CHARACTERS = 40  # of a text in it
-ROW = "row"
-NUMBER = "headscope: number of the row"  # a name that no column of the data has
-COLUMNS = ("label", "suggested", "corrected", "probability_label", "probability_suggested")
-Suspect = dict[str, Any]  # a row of the file: texts, COLUMNS, split, row, id, key
+Suspect = dict[str, Any]  # a row of the file
 
 
 def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect]:
@@ -52,11 +51,12 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     run = load_run(config.run)
     if run.config.data.multi_label:
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
+    show_line(console, f"{config.folds} networks are trained, each for as long as the run was")
     with Bar(console, "reading texts"):
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
-        roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
         places = source_rows(run, config.id_column)
+        roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
     folds = folds_of(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -67,25 +67,25 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
-    found = suspects(texts, run.labels, shares)
-    unknown = dict.fromkeys(filter(None, (ROW, config.id_column)), "")
-    keys = row_keys(texts, run.labels)
-    for row, suspect in found.items():
-        given = places[keys[row]]
-        place = given.pop(0) if given else unknown  # a label that data.drop_rows has corrected
-        suspect |= {"split": roles[row], **place, "key": keys[row]}
-    columns = [*texts_among(texts.column_names), *COLUMNS]
-    write_rows(str(config.table), found.values(), columns)
-    show(console, [*found.values()], len(texts))
-    lines = [f"kept in {config.table}"]
-    if found:
+    found = suspects(texts, run.labels, shares).join(Series(roles, name="split"))
+    suspicious: list[Suspect] = found.to_dict("records")
+    columns = dict.fromkeys([ROW, *filter(None, [config.id_column])], "")
+    for row in suspicious:  # no place: a label that data.drop_rows has corrected
+        row |= places[row["key"]].pop(0) if places[row["key"]] else columns
+    write_rows(config.output, suspicious, [*found, *columns])
+    show_line(console, f"{len(suspicious)} of {len(texts)} texts have a label that is probably wrong")
+    shown = ["label", "suggested", "split", "text", "probability_label"]
+    cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
+    console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
+    lines = [f"kept in {config.output}"]
+    if suspicious:
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
-            f"    headscope train ... data.drop_rows={config.table}",
+            f"    headscope train ... data.drop_rows={config.output}",
         ]
     show_line(console, "\n".join(lines))
-    return [*found.values()]
+    return suspicious
 
 
 def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
@@ -176,36 +176,19 @@ def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray,
     return shares
 
 
-def suspects(
-    texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]
-) -> dict[int, Suspect]:
-    """Return row -> text whose label is probably wrong, that of the least probability first."""
+def suspects(texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]) -> DataFrame:
+    """Return the texts whose label is probably wrong, that of the least probability first."""
     given = numbers(texts, "label")
-    likeliest = shares.argmax(axis=1)
-    of_given = shares[np.arange(len(given)), given]
-    of_likeliest = shares.max(axis=1)
-    is_suspect = (of_likeliest >= ODDS * of_given) & (likeliest != given)
-    order = np.argsort(of_given, kind="stable")
-    return {
-        row: {name: texts[row][name] for name in texts_among(texts.column_names)}
-        | {
-            "label": classes[given[row]],
-            "suggested": classes[likeliest[row]],
-            "corrected": "",
-            "probability_label": round(float(of_given[row]), 4),
-            "probability_suggested": round(float(of_likeliest[row]), 4),
-        }
-        for row in order[is_suspect[order]].tolist()
-    }
-
-
-def show(console: Console, found: list[Suspect], total: int) -> None:
-    """Print the first rows."""
-    show_line(console, f"{len(found)} of {total} texts have a label that is probably wrong")
-    names = ("label", "suggested", "split", "text")
-    cells = [
-        [*(row[name][:CHARACTERS] for name in names), f"{row['probability_label']:.3f}", row[ROW]]
-        for row in found[:SHOWN]
-    ]
-    headings = ["given label", *names[1:]]
-    console.print(plain_table(headings, ["probability", ROW], cells))
+    names = np.array(classes, dtype=object)
+    table = texts.select_columns(texts_among(texts.column_names)).to_pandas()
+    table = table.assign(
+        label=names[given],
+        suggested=names[shares.argmax(axis=1)],
+        corrected="",
+        probability_label=shares[np.arange(len(given)), given],
+        probability_suggested=shares.max(axis=1),
+        key=row_keys(texts, classes),
+    )
+    is_likelier = table["probability_suggested"] >= ODDS * table["probability_label"]
+    found = table[is_likelier & (table["label"] != table["suggested"])]
+    return found.sort_values("probability_label", kind="stable").round(4)

@@ -23,6 +23,7 @@ from headscope.cli.compose import (
     unknown_choice,
 )
 from headscope.cli.sweep import run_sweep
+from headscope.data.rows import check_first_row
 from headscope.ground.errors import (
     ConfigError,
     UserError,
@@ -98,6 +99,8 @@ def run(name: str, words: Sequence[str]) -> int:
     else:
         config: Any = validate(schema, content)
         check(config)
+        if isinstance(config, TrainConfig) and config.resume is None:
+            check_first_row(config.data)
         with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
         call(config)

@@ -6,28 +6,28 @@ saves most of the padding, and while the network reads them, another thread toke
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise
+from typing import Any
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from headscope.data.batching import EncodedTexts, encode_texts
+from headscope.data.batching import EncodedTexts
 from headscope.data.rows import Row, as_text, is_blank, no_column, read_rows
 from headscope.ground.errors import ConfigError, DataError, RunError, shown
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.model.objective import ONE_CLASS, Objective
-from headscope.runs.abstaining import chosen_confidence, reasons_to_abstain
-from headscope.runs.prediction import best_device, probabilities
-from headscope.runs.run import TOKENS_PER_BATCH, Run, load_run
+from headscope.runs.abstaining import chosen_confidence
+from headscope.runs.prediction import best_device
+from headscope.runs.run import Run, load_run
 from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
-REASONS = "reasons"  # columns
+PREDICTION = "prediction"  # columns
+REASONS = "reasons"
 ABSTAINED = "abstained"
 WORDS_OF_REASON = 5
 Texts = tuple[str, ...]  # of a row, one text or a pair
@@ -56,9 +56,10 @@ def predict(config: PredictConfig) -> int:
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
         show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
+    run.model.to(best_device(config.accelerator))
     counts: Counter[str] = Counter()
-    added = added_columns(run.labels) + [ABSTAINED] * (least is not None)
-    added += [REASONS] * config.reasons
+    added = [PREDICTION, *map("probability_{}".format, run.labels)]
+    added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
     with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
         windows = encoded(run, _rows(config, columns, counts))
         answers = chain.from_iterable(
@@ -93,7 +94,7 @@ def encoded(run: Run, rows: Iterator[tuple[Row, Texts]]) -> Iterator[tuple[Windo
     """Yield some thousand rows with their encoded texts; the next are tokenized in the meantime."""
 
     def encode(window: Window) -> tuple[Window, EncodedTexts]:
-        return window, encode_texts(run.tokenizer, [texts for _, texts in window], run.evidence)
+        return window, run.encode([texts for _, texts in window])
 
     windows = iter(lambda: list(islice(rows, ROWS_AT_ONCE)), [])
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -113,40 +114,42 @@ def _answers(
     bar: Bar,
 ) -> Iterator[Row]:
     """Yield the rows of a window with what the run makes of their texts."""
-    device = best_device(config.accelerator)
-    shares = probabilities(
-        run.model,
-        texts,
-        config.tokens_per_batch or TOKENS_PER_BATCH.get(device.type, 65536),
-        device,
-        torch.bfloat16 if config.precision == "bf16-mixed" else torch.float32,
-        run.objective,
-        run.temperature,
-    )
-    if not shares.isfinite().all():
-        raise RunError(f"run={run.folder}: its weights are damaged: probabilities are NaN")
-    is_unfamiliar = run.is_unfamiliar(texts)
-    counts["unfamiliar"] += int(is_unfamiliar.sum())
-    more: dict[str, Sequence[str]] = {}
-    if least is not None:
-        confidence = shares.max(dim=-1).values.numpy()
-        more[ABSTAINED] = reasons_to_abstain(confidence, is_unfamiliar, least)
-        counts["abstained"] += sum(map(bool, more[ABSTAINED]))
-    if config.reasons:
-        pairs = zip(window, shares, strict=True)
-        more[REASONS] = [_reason(run, texts, each) for (_, texts), each in pairs]
-    join = run.config.data.label_separator.join if config.output.endswith(".csv") else None
-    rows = [row for row, _ in window]
-    yield from labelled(rows, shares, run.labels, run.objective, join, more)
-    counts["done"] += len(rows)
+    is_half = config.precision == "bf16-mixed"
+    with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
+        predictions = run.label(texts, config.tokens_per_batch)
+    for (row, parts), found in zip(window, predictions, strict=True):
+        answer: dict[str, Any] = {PREDICTION: found.labels}
+        if not run.config.data.multi_label:
+            answer[PREDICTION] = found.label
+        elif config.output.endswith(".csv"):
+            answer[PREDICTION] = run.config.data.label_separator.join(found.labels)
+        shares = found.probabilities
+        answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
+        counts["unfamiliar"] += found.is_unfamiliar
+        if least is not None:
+            reason = "" if max(shares.values()) >= least else "confidence"
+            answer[ABSTAINED] = reason = "unfamiliar" if found.is_unfamiliar else reason
+            if reason:
+                answer[PREDICTION] = ""
+                counts["abstained"] += 1
+        if config.reasons:
+            text = parts[0] if len(parts) == 1 else (parts[0], parts[1])
+            likeliest = max(shares, key=shares.__getitem__)
+            answer[REASONS] = run.explain(text, likeliest).word_line(WORDS_OF_REASON)
+        yield _renamed(row, answer) | answer
+    counts["done"] += len(window)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 
-def _reason(run: Run, texts: Texts, shares: Tensor) -> str:
-    """Return the words that add most to the likeliest class of a text, such as `good +1.2`."""
-    text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
-    likeliest = run.labels[int(shares.argmax())]
-    return run.explain(text, likeliest).word_line(WORDS_OF_REASON)
+def _renamed(row: Row, answer: Row) -> Row:
+    """Return the row with another name, input_..., for each column that the answer has too."""
+
+    def free(name: str) -> str:
+        while name in answer or name in row:
+            name = f"input_{name}"
+        return name
+
+    return {free(name) if name in answer else name: value for name, value in row.items()}
 
 
 def _print_notes(
@@ -183,43 +186,3 @@ def _least_confidence(config: PredictConfig, run: Run) -> float | None:
     if run.chosen.curve is None:
         raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
     return chosen_confidence(run.chosen.curve, config.target_accuracy)
-
-
-def added_columns(labels: list[str]) -> list[str]:
-    """Return the names of the columns that every row is given."""
-    return ["prediction", *(f"probability_{label}" for label in labels)]
-
-
-def labelled(
-    rows: Iterable[Row],
-    shares: Tensor,
-    labels: list[str],
-    objective: Objective = ONE_CLASS,
-    join: Callable[[list[str]], str] | None = None,
-    more: Mapping[str, Sequence[str]] | None = None,
-) -> Iterator[Row]:
-    """Yield the rows with prediction, probabilities, rounded to 6 digits, and more columns."""
-    names = added_columns(labels)
-    more = more or {}
-    rounded = shares.double().numpy().round(6).tolist()
-    predictions = objective.names(objective.predicted(shares), labels)
-    for number, row in enumerate(rows):
-        prediction = predictions[number]
-        if join is not None and isinstance(prediction, list):
-            prediction = join(prediction)
-        others = {name: column[number] for name, column in more.items()}
-        if others.get(ABSTAINED):
-            prediction = ""
-        answer = dict(zip(names, [prediction, *rounded[number]], strict=True)) | others
-        yield _renamed(row, answer) | answer
-
-
-def _renamed(row: Row, answer: Row) -> Row:
-    """Return the row with another name, input_..., for each column that the answer has too."""
-
-    def free(name: str) -> str:
-        while name in answer or name in row:
-            name = f"input_{name}"
-        return name
-
-    return {free(name) if name in answer else name: value for name, value in row.items()}

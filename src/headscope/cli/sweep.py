@@ -40,14 +40,12 @@ from headscope.ground.signals import end, signals_taken
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 
-JOB = "job.json"  # the overrides of a job, and those that all jobs share
+JOB = "job.json"  # the overrides of a job
 FAILURE = "failure.json"
 METRICS = "metrics.json"
 TABLE = "sweep.csv"
 BEST = "best.yaml"
-BASELINE = "tfidf_"  # before the names of its scores
-COMPARED = "compared with the best"
-Row = dict[str, str]
+RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -56,9 +54,8 @@ def run_sweep(line: compose.CommandLine) -> int:
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     folder = _sweep_folder(line.overrides)
-    fixed = fixed_of(line.overrides)
-    for path in sorted(folder.glob(f"*/{JOB}")):
-        check_same(folder, read_json(path, dict).get("fixed", fixed), fixed)
+    last = {entry.key_or_group: entry for entry in line.overrides}.items()
+    fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
@@ -79,13 +76,7 @@ def run_sweep(line: compose.CommandLine) -> int:
         if not any(folder.glob(f"*/{JOB}")):
             (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
         remove_empty(folder)
-    from headscope.ground.terminal import show_line, terminal  # heavy
-    from headscope.training.console import show_sweep
-
-    table = write_table(folder)
-    jobs = table[["job", "status"]].to_dict("records")
-    show_sweep(terminal(), folder, compared_rows(table), jobs, results_of(table))
-    show_line(terminal(), verdict(folder, table))
+    show_table(folder)
     # A job may have failed here because another process was at it, which has finished it since.
     failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
@@ -109,26 +100,11 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     return folder
 
 
-def fixed_of(overrides: Iterable[Override]) -> dict[str, str]:
-    """Return what has one value for all jobs; of a key that is given twice the last one holds."""
-    last = {entry.key_or_group: entry for entry in overrides}.items()
-    return {key: entry.get_value_string() for key, entry in last if not entry.is_sweep_override()}
-
-
-def check_same(folder: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Raise a ConfigError if a sweep or a search was started with other settings."""
-    for key in sorted({*before, *now} - {"name", "outputs_dir"}):
-        is_launchers = key.startswith("hydra")  # how jobs are started may change
-        if before.get(key) != now.get(key) and not is_launchers:
-            was = f"{key}={before[key]}" if key in before else f"no {key}"
-            raise ConfigError(f"{folder}: was started with {was}; give the same, or another name")
-
-
 class Job:
     """One job of a sweep, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, fixed: Mapping[str, str]) -> None:
-        self.fixed = fixed  # what has one value for all jobs
+    def __init__(self, fixed: Sequence[str]) -> None:
+        self.fixed = fixed  # keys that have one value for all jobs
 
     def __call__(self, composed: DictConfig) -> float | None:
         """Train unless that is done, and return the validation score, for Hydra's sweepers.
@@ -175,22 +151,19 @@ class Job:
         folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
         composed.outputs_dir = settings.sweep.dir
         composed.name = folder.name
-        content = {
-            "number": settings.job.num,
-            "overrides": overrides,
-            "fixed": dict(self.fixed),
-            "metric": composed.sweep.metric,
-        }
-        write_text(folder / JOB, json.dumps(content))
+        content = {"number": settings.job.num, "overrides": overrides}
+        write_text(folder / JOB, json.dumps(content | {"metric": composed.sweep.metric}))
         (folder / FAILURE).unlink(missing_ok=True)  # it is tried again
         write_table(folder.parent)
         return folder
 
 
 def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
-    """Return the name of a job's folder: what differs from job to job, and a hash of it."""
+    """Return the name of a job's folder: what differs from job to job, and a hash of everything."""
+    places = ("name=", "outputs_dir=")
+    content = json.dumps(sorted(word for word in overrides if not word.startswith(places)))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     swept = [entry for entry in overrides if entry.partition("=")[0].lstrip("+") not in fixed]
-    digest = hashlib.sha256(json.dumps(sorted(swept)).encode()).hexdigest()[:8]
     # "=" and "," would need quotes: run=outputs/sweep/model.causal_true-1a2b3c4d
     readable = re.sub(r"[^\w.-]+", "_", ",".join(swept))[:100].strip("-_.")
     return f"{readable}-{digest}"
@@ -234,34 +207,32 @@ def _row(folder: Path) -> dict[str, Any]:
     settings = {key: text.strip("'\"") for key, text in job["overrides"].items()}
     row = {"number": job["number"], "job": folder.name, **settings, "status": "not finished"}
     score = f"validation_{job['metric']}"
-    row[score] = math.nan
+    row |= dict.fromkeys((score, *RESULTS), math.nan)
     if (folder / FAILURE).exists():
         row["status"] = f"failed: {read_json(folder / FAILURE, dict)['message']}"
     if not (folder / METRICS).exists():
         return row
     metrics = read_json(folder / METRICS, dict)
-    row |= {"status": "done", score: validation_score(metrics, job["metric"])}
-    for prefix, content in (("", metrics["test"]), (BASELINE, metrics.get("baseline") or {})):
-        for name, value in content.items():
-            if isinstance(value, float):
-                row[f"{prefix}test_{name}"] = value
-    return row | {"seconds": metrics["seconds"]["everything"]}
+    baseline = metrics.get("baseline") or {}
+    return row | {
+        "status": "done",
+        score: validation_score(metrics, job["metric"]),
+        "test_accuracy": metrics["test"]["accuracy"],
+        "test_macro_f1": metrics["test"]["macro_f1"],
+        "tfidf_accuracy": baseline.get("accuracy", math.nan),
+        "seconds": metrics["seconds"]["everything"],
+    }
 
 
 def results_of(table: Table) -> list[str]:
-    """Return the columns of results, without the baseline's; the first one ranks."""
-    return [key for key in table if key.startswith(("validation_", "test_")) or key == "seconds"]
-
-
-def settings_of(table: Table) -> list[str]:
-    """Return the keys that were given on the command line, in its order."""
-    others = ("job", "status", *results_of(table))
-    return [key for key in table if key not in others and not key.startswith(BASELINE)]
+    """Return the columns of results; the first one ranks."""
+    return [key for key in table if key.startswith("validation_") or key in RESULTS]
 
 
 def configurations(table: Table) -> list[Table]:
     """Return the jobs of each configuration, which differ in the seed alone; the best first."""
-    keys = [key for key in settings_of(table) if key != "seed"]
+    others = ("job", "status", "seed", *results_of(table))
+    keys = [key for key in table if key not in others]
     groups = table.groupby(keys or (lambda row: 0), dropna=False, sort=False)
     metric = results_of(table)[0]
     sign = 1 if metric.removeprefix("validation_") in LESS_IS_BETTER else -1
@@ -271,61 +242,65 @@ def configurations(table: Table) -> list[Table]:
     )
 
 
-def compared_rows(table: Table) -> list[Row]:
-    """Return a row for each configuration, the best first, and those of TF-IDF.
+def show_table(folder: Path, console: Any = None) -> None:
+    """Print a row for each configuration, the best first, and what to do next.
 
-    A configuration is within the seeds' noise of the best if their means differ by less than two
-    standard errors of the difference.
+    With several seeds a result is their mean ± standard deviation, and a configuration is within
+    the seeds' noise of the best if their means differ by less than two standard errors of the
+    difference.
     """
+    from headscope.ground.terminal import show_line, terminal  # heavy
+    from headscope.training.console import plain_table
+
+    console = terminal(console)
+    table = write_table(folder)
     groups = configurations(table)
-    rows = [_averaged(group) for group in groups]
-    if len(table) > len(groups) > 1:
-        best, *others = [group[results_of(table)[0]] for group in groups]
-        rows[0][COMPARED] = "best"
-        for row, scores in zip(rows[1:], others, strict=True):
-            difference = abs(best.mean() - scores.mean())
-            noise = 2 * math.hypot(best.sem(), scores.sem())
-            row[COMPARED] = "within noise" if difference < noise else ""
-    return [*rows, *_baseline_rows(table)]
+    metric, *others = results_of(table)
+    has_seeds = len(groups) < len(table)
+    results = [metric, *(name for name in others if table[name].notna().any())]
+    unswept = ("job", "status", "seed", *results_of(table))
+    swept = [key for key in table if key not in unswept and table[key].nunique(dropna=False) > 1]
+    rows = []
+    best = groups[0][metric]
+    for group in groups:
+        row = [*group[swept].fillna("").iloc[0]]
+        if has_seeds:
+            compared = "best" if group is groups[0] else _compared(group[metric], best)
+            row += [(group["status"] == "done").sum(), compared]
+        rows.append([*row, *(_mean(group[name]) for name in results)])
+    texts = [*swept, *(("seeds", "compared with the best") if has_seeds else ())]
+    headings = [name.replace(".", ".\n") for name in texts]
+    console.print(plain_table(headings, [name.replace("_", "\n", 1) for name in results], rows))
+    failed = table[table["status"] != "done"]
+    for job, status in zip(failed["job"], failed["status"], strict=True):
+        show_line(console, f"{job}: {status}")
+    show_line(console, f"all scores: {folder}/{TABLE}")
+    if (folder / BEST).exists():
+        command = f"headscope train --config-dir {folder} --config-name best"
+        show_line(console, "best again: ", command)
+    show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
+    show_line(console, verdict(folder, groups[0]["job"].iloc[0]))
 
 
-def _averaged(group: Table) -> Row:
-    """Return one row for a configuration: each result's mean ± standard deviation over seeds."""
-    first = group.iloc[0].dropna()
-    row = {key: str(first[key]) for key in settings_of(group) if key in first}
-    if len(group) > 1:
-        row.pop("seed", None)
-        row["seeds"] = str((group["status"] == "done").sum())
-    for name in results_of(group):
-        values = group[name].dropna()
-        digits = 0 if name == "seconds" else 4
-        if len(values):
-            row[name] = f"{values.mean():.{digits}f}"
-        if len(values) > 1:
-            row[name] += f" ± {values.std():.{digits}f}"
-    return row
+def _compared(scores: Any, best: Any) -> str:
+    """Return what a configuration's scores over seeds are beside those of the best."""
+    noise = 2 * math.hypot(best.sem(), scores.sem())
+    return "within noise" if abs(best.mean() - scores.mean()) < noise else ""
 
 
-def _baseline_rows(table: Table) -> list[Row]:
-    """Return a row for the baseline of each data set, where it was run."""
-    scores = [key for key in table if key.startswith(BASELINE)]
-    if not scores:
-        return []
-    data = [key for key in settings_of(table) if key.startswith("data")]
-    found = table.dropna(subset=scores).drop_duplicates([*data, *scores])
-    return [
-        {COMPARED: "TF-IDF", **{key: str(job[key]) for key in data}}
-        | {name.removeprefix(BASELINE): f"{job[name]:.4f}" for name in scores}
-        for _, job in found.iterrows()
-    ]
+def _mean(values: Any) -> str:
+    """Return the mean of a column over seeds, and its standard deviation."""
+    values = values.dropna()
+    digits = 0 if values.name == "seconds" else 4
+    mean = f"{values.mean():.{digits}f}" if len(values) else ""
+    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
 
 
-def verdict(folder: Path, table: Table) -> str:
-    """Return whether the best configuration is worth taking over TF-IDF.
+def verdict(folder: Path, job: str) -> str:
+    """Return whether the best job is worth taking over TF-IDF.
 
     It is where the 95 % interval of the difference of accuracy on test lies above 0.
     """
-    job = configurations(table)[0]["job"].iloc[0]
     if score_of(folder / job) is None:
         return "no job is done"
     metrics = read_json(folder / job / METRICS, dict)
@@ -351,16 +326,5 @@ def write_best(folder: Path, job: str) -> None:
         return
     for key in ("name", "resume", "outputs_dir"):
         del settings[key]
-    content = escaped({"defaults": ["train", "_self_"], **settings})
+    content = {"defaults": ["train", "_self_"], **settings}
     write_text(folder / BEST, OmegaConf.to_yaml(content))  # which quotes 1e3 where it is a text
-
-
-def escaped(content: Any) -> Any:
-    """Return settings in which OmegaConf reads each "${" as text."""
-    if isinstance(content, str):
-        return re.sub(r"(\\*)\$\{", r"\1\1\\${", content)
-    if isinstance(content, dict):
-        return {key: escaped(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [escaped(value) for value in content]
-    return content

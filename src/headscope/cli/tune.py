@@ -7,7 +7,6 @@ same command is another worker on it. Each trial is a run below the study's fold
 import time
 import warnings
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
-from headscope.cli.sweep import check_same, write_best
+from headscope.cli.sweep import write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
 from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
@@ -28,7 +27,7 @@ from headscope.training.train import train
 
 try:
     import optuna
-    from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, Trial, TrialState
+    from optuna.trial import BaseTrial, FixedTrial, Trial, TrialState
     from optuna_integration import PyTorchLightningPruningCallback
 except ImportError:
     raise ConfigError(
@@ -39,7 +38,7 @@ DATABASE = "study.db"
 TABLE = "trials.csv"
 HEARTBEAT_SECONDS = 30  # a trial without one for twice as long is tried again
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)  # those that fail are not
-UNFIXED = ("name", "outputs_dir", "trials", "storage", "space", "trainer.progress")
+UNFIXED = ("name", "outputs_dir", "trials", "space", "trainer.progress")
 Space = dict[str, Any]  # of each key a list, or {low: 1, high: 3} and perhaps step or log
 
 
@@ -64,17 +63,18 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         optuna.storages.fail_stale_trials(study)
         if len(study.get_trials(deepcopy=False, states=COUNTED)) < config.trials:
             enough = optuna.study.MaxTrialsCallback(config.trials, COUNTED)
-            report = partial(report_trial, folder=folder, console=console)
             try:
-                study.optimize(
-                    lambda trial: run_trial(trial, config, space), callbacks=[report, enough]
-                )
+                study.optimize(lambda trial: run_trial(trial, config, space), callbacks=[enough])
             except KeyboardInterrupt as stopped:
                 raise stopped.__cause__ or stopped from None
+            finally:
+                study.trials_dataframe().to_csv(folder / TABLE, index=False)
     if done := study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         best = study.best_trial
         write_best(folder, best.user_attrs["run"])
-        show_line(console, f"best of {len(done)}, by {config.sweep.metric}: {line_of(best)}")
+        found = " ".join(f"{key}={value}" for key, value in best.params.items())
+        score = f"{config.sweep.metric} {best.value:.4f}"
+        show_line(console, f"best of {len(done)}: trial {best.number}, {score}: {found}")
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, f"all trials: {folder / TABLE}")
@@ -125,12 +125,10 @@ def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> Train
 
 def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
     """Return the study, whose settings are these; only its first worker's sampler has the seed."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    is_local = config.storage is None
     with FileLock(folder / ".tune.lock"):  # two workers may start at once
         storage = optuna.storages.RDBStorage(
-            config.storage or f"sqlite:///{folder / DATABASE}",
-            engine_kwargs={"connect_args": {"timeout": 60}} if is_local else None,
+            f"sqlite:///{folder / DATABASE}",
+            engine_kwargs={"connect_args": {"timeout": 60}},
             heartbeat_interval=HEARTBEAT_SECONDS,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
         )
@@ -148,7 +146,10 @@ def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
         settings = flatten(asdict(config))
         now = {key: repr(value) for key, value in settings.items() if key not in UNFIXED}
         now["space"] = repr(space)
-        check_same(folder, study.user_attrs.get("settings", now), now)
+        for key, before in study.user_attrs.get("settings", now).items():
+            if now.get(key) != before:
+                was = f"was started with {key}={before}"
+                raise ConfigError(f"{folder}: {was}; give the same, or another name")
         study.set_user_attr("settings", now)
     return study
 
@@ -173,31 +174,12 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
             pruning = PyTorchLightningPruningCallback(trial, f"validation/{metric}")
             report = train(settings, log, [pruning])
     except UserError as error:
-        trial.set_user_attr("failure", message_of(error).split("\n")[0])
-        raise optuna.TrialPruned from error
+        reason = message_of(error).split("\n")[0]
+        trial.set_user_attr("failure", reason)
+        raise optuna.TrialPruned(reason) from error
     except (Stopped, KeyboardInterrupt) as stopped:
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
         retry(trial.study, trial.study.trials[trial.number])
         raise KeyboardInterrupt from stopped
     assert report is not None  # torchrun starts no search
     return float(getattr(report.validation, metric))
-
-
-def report_trial(study: optuna.Study, trial: FrozenTrial, folder: Path, console: Console) -> None:
-    """Write trials.csv, and print a line about a trial."""
-    study.trials_dataframe().to_csv(folder / TABLE, index=False)
-    show_line(console, line_of(trial))
-
-
-def line_of(trial: FrozenTrial) -> str:
-    """Return the settings of a trial and what became of it."""
-    result = trial.user_attrs.get("failure", trial.state.name.lower())
-    if trial.state == TrialState.COMPLETE:
-        result = f"{trial.value:.4f}"
-    elif trial.state == TrialState.PRUNED and trial.last_step is not None:
-        result = f"pruned at epoch {trial.last_step + 1}"
-    values = (
-        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in trial.params.items()
-    )
-    return "  ".join([f"trial {trial.number}: {result}", *values])

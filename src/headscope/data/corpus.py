@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.rows import read_rows
-from headscope.data.source import check_names, load_source, quiet, reason
+from headscope.data.rows import check_names, read_rows
+from headscope.data.source import load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
-from headscope.ground.errors import DataError, listed, shown, warn
+from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import content_key, digest
 from headscope.settings.config import DataConfig
 
@@ -95,15 +95,8 @@ def load_corpus(config: DataConfig) -> Corpus:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
         drop_rows(corpus, config)
-    train = numbers(corpus.splits["train"], "label")
-    once = np.flatnonzero(class_counts(train, len(labels)) == 1)
-    if len(once):
-        corpus.facts["classes with one training text"] = [labels[c] for c in once]
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
-    if config.multi_label:
-        corpus.facts["mean labels of a text"] = round(float(train.sum(axis=1).mean()), 2)
-        corpus.facts["share of texts without a label"] = float((train.sum(axis=1) == 0).mean())
     return corpus
 
 
@@ -280,22 +273,20 @@ def read_split(
         for column in text_columns(config)
     }
     gaps[config.label_column] = np.array([names is None for names in labels], bool)
-    for column, has_gap in gaps.items():
-        if has_gap.any() and not config.drop_empty:
-            raise DataError(
-                f"{place(name, config, column)}: {has_gap.sum()} of {len(dataset)} rows are empty "
-                f"or null (the first is row {has_gap.argmax()}, counted from 0); fix them or set "
-                "data.drop_empty=true"
-            )
     is_empty = np.any([*gaps.values()], axis=0)
-    message = (
-        f"{config.file_of(name)}, split {name}: dropped {is_empty.sum()} of {len(dataset)} rows "
-        f"with an empty {' or '.join(map(repr, gaps))}"
-    )
-    if is_empty.all():
-        raise DataError(f"{message}; none is left")
     if is_empty.any():
-        warn(message)
+        found = ", ".join(
+            f"{has_gap.sum()} in column {column!r} (first in row {has_gap.argmax()})"
+            for column, has_gap in gaps.items()
+            if has_gap.any()
+        )
+        where = f"{config.file_of(name)}, split {name}"
+        message = f"{where}: {is_empty.sum()} of {len(dataset)} rows have empty cells: {found}"
+        if not config.drop_empty:
+            raise DataError(f"{message}, counted from 0; fix them or set data.drop_empty=true")
+        if is_empty.all():
+            raise DataError(f"{message}; none is left")
+        warn(f"{message}; they are dropped")
     full = zip(labels, is_empty, strict=True)
     complete = [names for names, has_gap in full if names is not None and not has_gap]
     return Split(name, dataset.select(np.flatnonzero(~is_empty)), complete)
@@ -409,11 +400,9 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     names = pd.Series([label.tobytes() for label in labels])
     conflicts = names.groupby(texts).transform("nunique") > 1
     if conflicts.any():
-        all_texts = chain.from_iterable(values(split, "text") for split in splits.values())
-        example = shown(next(islice(all_texts, int(conflicts.argmax()), None)))
         warn(
             f"{config.path}: {conflicts.sum()} of {len(conflicts)} rows hold a text that stands "
-            f"under different labels, such as '{example}'"
+            "under different labels; `headscope labels` lists labels that are probably wrong"
         )
     return {
         "texts also in train": shared,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.ground.errors import DataError, listed, shown
+from headscope.settings.config import EMBEDDED, DataConfig, expanded
 
 Row = dict[str, Any]
 FORMATS = {
@@ -35,7 +36,6 @@ FORMATS = {
 }
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-SIGN = re.compile(r"\S")
 UNREADABLE = (
     csv.Error,
     EOFError,
@@ -72,9 +72,8 @@ def read_rows(
 
     Args:
         path: of the file.
-        form: lines (each is a text), csv, tsv, jsonl (an object a line), json (a list of objects,
-            objects one after the other, or an object of columns), parquet, or auto: by the ending
-            of the file's name; without one lines.
+        form: lines (each is a text), csv, tsv, jsonl (an object a line), json (also a list of
+            objects), parquet, or auto: by the ending of the file's name; without one lines.
         text_column: the name of the column that lines make.
         encoding: text encoding; utf-8 is also UTF-16 with a BOM.
         separator: column delimiter; None: a comma, or a tab in tsv.
@@ -162,39 +161,22 @@ def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
 
 
 def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
-    """Yield the objects of a file: of each of its lines, or in any other layout."""
-    for text in file if is_lines else [file.read()]:
-        values = [*_values(text)]
-        if is_lines and len(values) > 1:
-            raise ValueError(f"expected one object a line, got {len(values)}")
-        for value in values:
-            rows = value if is_lines else _by_rows(value)
-            for row in rows if isinstance(rows, list) else [rows]:
-                if not isinstance(row, dict):
-                    raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
-                yield row
-
-
-def _values(text: str) -> Iterator[Any]:
-    """Yield the values that stand in a text one after the other.
+    """Yield the objects of a file, which has one a line, or a list of them.
 
     U+FFFD replaces half a surrogate pair, which no encoding has.
     """
-    decoder = json.JSONDecoder()
-    start = 0
-    while value := SIGN.search(text, start):
-        content, start = decoder.raw_decode(text, value.start())
-        if "\\ud" in text or "\\uD" in text:
-            content = json.loads(HALF.sub("\ufffd", json.dumps(content, ensure_ascii=False)))
-        yield content
-
-
-def _by_rows(value: Any) -> Any:
-    """Return an object of columns, which are lists or, as pandas writes them, objects, by rows."""
-    if not isinstance(value, dict) or not all(isinstance(c, list | dict) for c in value.values()):
-        return value
-    columns = [column if isinstance(column, list) else column.values() for column in value.values()]
-    return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    lines: Iterable[str] = file
+    if not is_lines:
+        text = file.read()
+        lines = [text] if text.lstrip().startswith("[") else text.split("\n")
+    for line in filter(str.strip, lines):
+        value = json.loads(line)
+        if "\\ud" in line.lower():
+            value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+        for row in value if isinstance(value, list) else [value]:
+            if not isinstance(row, dict):
+                raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
+            yield row
 
 
 def as_text(value: object) -> str | None:
@@ -227,6 +209,23 @@ def as_list(column: Any, key: str) -> list[Any]:
 def is_blank(text: str) -> bool:
     """Tell whether a text shows nothing: whitespace, zero-width and control characters alone."""
     return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
+
+
+def check_first_row(config: DataConfig) -> None:
+    """Raise a DataError if a table lacks a column; at once, before anything heavy is imported."""
+    path = expanded(config.path)
+    if config.path != EMBEDDED and path.is_file() and format_of(path) in ("csv", "tsv"):
+        rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
+        if row := next(rows, None):
+            check_names(row, config, config.path)
+
+
+def check_names(names: Iterable[str], config: DataConfig, where: str) -> None:
+    """Raise a DataError if a column of the settings is missing among the names of the columns."""
+    for key in ("text_column", "text_pair_column", "label_column"):
+        column = getattr(config, key)
+        if column is not None and column not in names:
+            raise DataError(f"{where}: {no_column(column, key, list(names))}")
 
 
 def no_column(column: str, key: str, names: Sequence[str], keys: str = "data.") -> str:

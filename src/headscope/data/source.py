@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import text_columns
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import Row, as_text, format_of, no_column, read_rows
+from headscope.data.rows import Row, as_text, check_names, format_of, read_rows
 from headscope.ground.errors import DataError, first_line, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
@@ -161,14 +161,6 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
             f"{path}: column {config.label_column!r} holds labels of several kinds: "
             f"{reason(error)}; write all of them as strings, or as lists of strings"
         ) from error
-
-
-def check_names(names: Iterable[str], config: DataConfig, where: str) -> None:
-    """Raise a DataError if a column of the settings is missing among the names of the columns."""
-    for key in ("text_column", "text_pair_column", "label_column"):
-        column = getattr(config, key)
-        if column is not None and column not in names:
-            raise DataError(f"{where}: {no_column(column, key, list(names))}")
 
 
 def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Dataset:

@@ -47,9 +47,8 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
     first text, in a split that keeps the shares of the labels. Where that cannot be, since there
     are more classes than texts to cut off or a class has too few texts, the rare classes share a
     stratum and give one text each at most (see `splittable_rows` and `strata`). Where a text has
-    any number of labels, the shares of the frequent combinations are kept and otherwise those of
-    the rarest labels, and a text with a label too rare to divide stays. So do the last texts of a
-    class.
+    any number of labels, the shares of its rarest one are kept, and a text with a label too rare to
+    divide stays. So do the last texts of a class.
 
     Raises:
         ValueError: if there are too few groups for two sides.
@@ -116,21 +115,17 @@ def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
     """Return the stratum of each text, [N], for a side of this size: its class, where it has one.
 
-    Where a text has any number of labels it is its combination of labels, if enough texts have the
-    same one, else the rarest of its labels; what is still too small is one stratum together. So are
-    classes, where they are too many or too small for a stratum each.
+    Where a text has any number of labels it is the rarest of them. What is too small for a stratum
+    is one together.
     """
     fewest = _fewest(len(labels), size)
     if labels.ndim == 1:
         return (
             labels if stratification(labels, size) is not None else _with_one_rest(labels, fewest)
         )
-    frequencies = labels.sum(axis=0, dtype=np.int64)
-    _, combinations, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
-    rarest = np.where(labels, frequencies, len(labels) + 1).argmin(axis=1)
-    return _with_one_rest(
-        np.where(counts[combinations] >= fewest, combinations, len(counts) + rarest), fewest
-    )
+    frequencies = np.append(labels.sum(axis=0, dtype=np.int64), len(labels))
+    has = np.pad(labels, ((0, 0), (0, 1)), constant_values=1)  # without a label: a class of its own
+    return _with_one_rest(np.where(has, frequencies, len(labels) + 1).argmin(axis=1), fewest)
 
 
 def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:

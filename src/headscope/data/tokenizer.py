@@ -20,7 +20,6 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.ground.errors import ConfigError
 from headscope.ground.files import content_key, write_text
 from headscope.settings.config import TokenizerConfig
 
@@ -53,14 +52,9 @@ MOST_CHARACTERS = 100_000
 CHARACTERS_PER_TOKEN = 64
 
 
-def max_characters(max_length: int) -> int:
-    """Return how many characters of a text are read, if it is cut to max_length tokens."""
-    return max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
-
-
 def beginning(text: str, max_length: int) -> str:
     """Return a text, a very long one cut after a word (if it has spaces)."""
-    most = max_characters(max_length)
+    most = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
     if len(text) <= most:
         return text
     words = text[:most].rsplit(maxsplit=1)
@@ -122,54 +116,28 @@ def trained_tokenizer(
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
-    """Train a tokenizer of words, or byte-level BPE, WordPiece or Unigram.
+    """Train a tokenizer of words, or byte-level BPE (Sennrich et al. 2016, with bytes as in GPT-2).
 
-    (Sennrich et al. 2016, with bytes as in GPT-2; Schuster and Nakajima 2012; Kudo 2018.) All
-    normalize text by Unicode's NFKC, so full-width and half-width forms are equal. "Words" are
+    Both normalize text by Unicode's NFKC, so full-width and half-width forms are equal. "Words" are
     words and signs; in Chinese, Japanese and Korean single characters, but runs of Katakana are
-    words. ConfigError if Unigram's vocabulary is too small for the characters of the texts.
+    words.
     """
     trainer: trainers.Trainer
     settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
-    settings["vocab_size"] = config.vocab_size
-    steps: list[normalizers.Normalizer] = [normalizers.NFKC()]
-    if config.lowercase:
-        steps.append(normalizers.Lowercase())
-    if config.kind == "unigram":
-        tokenizer = Tokenizer(models.Unigram())
-        # Brackets stand alone, or "[SEP]" in a text would be found in the vocabulary.
-        brackets = pre_tokenizers.Split(Regex(r"[\[\]]"), "isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), brackets])
-        tokenizer.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(unk_token=UNKNOWN, **settings)
-    elif config.kind == "bpe":
+    settings |= {"vocab_size": config.vocab_size, "min_frequency": config.min_frequency}
+    if config.kind == "bpe":
         tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         settings["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()  # no byte is unknown
-        trainer = trainers.BpeTrainer(min_frequency=config.min_frequency, **settings)
-    elif config.kind == "wordpiece":
-        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(min_frequency=config.min_frequency, **settings)
-        # Each ideograph is a word, as in BERT: Chinese has no spaces.
-        steps.append(normalizers.BertNormalizer(strip_accents=False, lowercase=False))
+        trainer = trainers.BpeTrainer(**settings)
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = _cut_at_signs()
-        trainer = trainers.WordLevelTrainer(min_frequency=config.min_frequency, **settings)
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    try:
-        tokenizer.train_from_iterator(texts, trainer)
-    except Exception as error:  # `tokenizers` raises nothing more precise
-        if "not large enough" not in str(error):
-            raise
-        raise ConfigError(
-            f"tokenizer.vocab_size: got {config.vocab_size}, must exceed the number of different "
-            f"characters in the texts if tokenizer.kind={config.kind}; raise it, or use "
-            "tokenizer=bpe, which reads bytes"
-        ) from error
+        trainer = trainers.WordLevelTrainer(**settings)
+    lower = [normalizers.Lowercase()] if config.lowercase else []
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLASS} $A {SEPARATOR}",
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
@@ -189,7 +157,7 @@ def _cut_at_signs() -> pre_tokenizers.PreTokenizer:
 
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 VISIBLE = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
-WORD_START = "▁"  # Unigram's sign for a space, also before a text, where it has no letter
+WORD_START = "▁"  # a space in an encoder's Unigram; also before a text, where it has no letter
 
 
 def visible(text: str) -> str:

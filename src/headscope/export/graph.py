@@ -14,16 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headscope.ground.errors import ConfigError, RunError, first_line
+from headscope.ground.errors import RunError, first_line
 from headscope.runs.abstaining import token_kinds
 from headscope.runs.run import Run
-
-try:
-    import onnx  # noqa: F401
-    import onnxscript  # noqa: F401
-except ImportError as error:
-    remedy = "from the clone: pip install -e '.[onnx]'"
-    raise ConfigError(f"export: {error.name} is not installed; {remedy}") from None
 
 NOISY = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
 # Of the example that is traced: all different, or two sizes would be taken for one.

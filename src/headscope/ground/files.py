@@ -5,7 +5,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,16 +132,9 @@ def _reason(error: BaseException) -> str:
     return first_line(error) or type(error).__name__
 
 
-def check_is_file(path: Path) -> None:
-    """Raise a ValueError unless `path` is a regular file; a pipe would wait."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("not a regular file")
-
-
 def read_text(path: Path) -> str:
     """Read a run's text file; RunError if it is missing or not UTF-8."""
     with reading(path):
-        check_is_file(path)
         return path.read_text(encoding="utf-8")
 
 
@@ -163,10 +155,7 @@ def cache_folder(configured: str | None) -> Path:
     Raises:
         OSError: if it cannot be written; the message names the key that chooses another.
     """
-    try:
-        folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
-    except RuntimeError:  # a user without a home
-        folder = Path(tempfile.gettempdir(), f"headscope-{os.getuid()}")
+    folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):

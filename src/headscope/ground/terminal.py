@@ -1,13 +1,12 @@
-"""A console on which texts from data cannot act: they may hold ESC sequences."""
+"""Printing lines, in which texts from data cannot act: they may hold ESC sequences."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -16,7 +15,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.segment import Segment
 from rich.text import Text
 
 from headscope.ground.errors import printable
@@ -31,10 +29,8 @@ PHASE = (
 
 
 def terminal(console: Console | None = None) -> Console:
-    """Return the console, by default standard output; it prints no control characters."""
-    console = console or LastingConsole()
-    console.push_render_hook(_PrintableAlone())
-    return console
+    """Return the console, by default standard output."""
+    return console or LastingConsole()
 
 
 class LastingConsole(Console):
@@ -51,7 +47,7 @@ def show_line(console: Console, words: str, command: str = "") -> None:
 
     A longer word, such as a path, stays whole, so that it can be copied.
     """
-    text = Text(words).append(command, style="bold")
+    text = Text(printable(words)).append(printable(command), style="bold")
     if console.is_terminal and not command:
         widest = max(map(cell_len, words.split()), default=0)
         text = Text("\n").join(text.wrap(console, max(console.width, widest)))
@@ -68,22 +64,6 @@ def logged(folder: Path) -> Iterator[Console]:
         redirect_stderr(file),
     ):
         yield Console(file=file, width=120)
-
-
-class _PrintableAlone(RenderHook):
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Printable(renderable) for renderable in renderables]
-
-
-@dataclass(frozen=True)
-class _Printable:
-    """Something to print, made printable once it is laid out; rich's own control codes are kept."""
-
-    content: ConsoleRenderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for segment in console.render(self.content, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 class Bar:

@@ -270,11 +270,10 @@ def record_best(
     objective: Objective,
     temperature: float = 1.0,
     study: Study | None = None,
-) -> bool:
+) -> None:
     """Give the best step the run's temperature, as everything else that reads the run has it.
 
-    With a study its numbers too, and the probabilities without each head. False if the step was
-    dropped.
+    With a study its numbers too, and the probabilities without each head.
     """
     own = (recorder.index.classes, objective, temperature, study is not None)
     arrays = head_report([run_probe(model, probe, *own) for probe in probes])
@@ -287,7 +286,7 @@ def record_best(
         recorder.index.notes["temperature"] = (
             f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
         )
-    return recorder.amend(step, arrays)
+    recorder.amend(step, arrays)
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:

@@ -27,30 +27,11 @@ class SingleLabel:
         """Return softmax(z), which sums to 1 over the classes."""
         return logits.softmax(dim=-1)
 
-    def log_probabilities(self, logits: Logits) -> Logits:
-        """Return log softmax(z)."""
-        return logits.log_softmax(dim=-1)
-
     def loss(
-        self,
-        logits: Logits,
-        labels: OneClass,
-        weights: PerClass | None = None,
-        smoothing: float = 0.0,
+        self, logits: Logits, labels: OneClass, weights: PerClass | None = None
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over texts, weighted by their class.
-
-        sum_i w_(y_i) ((1 - s) l_(i, y_i) + s / C sum_c l_ic) / sum_i w_(y_i), with l = -log
-        softmax(z), w from `balanced_weights`, and s the smoothing, the share of the target that is
-        spread over all classes (Szegedy et al. 2016, Rethinking the Inception Architecture, section
-        7). torch's own loss with both weights the smoothed targets by the classes that they are
-        spread over, which pushes texts of a frequent class to rare ones.
-        """
-        if weights is None or not smoothing:
-            return F.cross_entropy(logits, labels, weights, label_smoothing=smoothing)
-        of_texts = weights[labels]  # [B]
-        losses = F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")
-        return (of_texts * losses).sum() / of_texts.sum()
+        """Return the mean cross-entropy over texts, weighted by their class."""
+        return F.cross_entropy(logits, labels, weights)
 
     def losses(self, logits: Logits, labels: OneClass) -> PerText:
         """Return the cross-entropy of each text."""
@@ -90,28 +71,17 @@ class MultiLabel:
         """Return sigmoid(z), each class by itself."""
         return logits.sigmoid()
 
-    def log_probabilities(self, logits: Logits) -> Logits:
-        """Return log sigmoid(z)."""
-        return F.logsigmoid(logits)
-
     def loss(
-        self,
-        logits: Logits,
-        labels: AnyClasses,
-        weights: PerClass | None = None,
-        smoothing: float = 0.0,
+        self, logits: Logits, labels: AnyClasses, weights: PerClass | None = None
     ) -> Float[Tensor, ""]:
         """Return the mean binary cross-entropy over texts and classes, in nats.
 
         `weights`, from `balanced_weights`, are those of the texts that have a class, against those
-        that do not; `smoothing` is the share of the target that is spread over both answers: 1
-        becomes 1 - smoothing / 2.
+        that do not.
         """
         # bfloat16 would round the targets.
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        targets = labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2
-        # By what a text has, not by its smoothed target: the texts without a rare class would be
-        # pushed to it.
+        targets = labels.to(logits.dtype)
         of_pairs = None if weights is None else torch.where(labels.bool(), weights, 1.0)  # [B, C]
         return F.binary_cross_entropy_with_logits(logits, targets, of_pairs)
 

@@ -74,14 +74,13 @@ def chosen_confidence(points: Sequence[Point], target: float) -> float:
     from scipy.stats import binomtest  # here: its import takes 0.7 s
 
     reached = [point for point in points if point[2] >= target * point[1]]
-    best = max(points, key=lambda point: (point[2] / point[1], point[1]))
-    confidence, texts, right = reached[-1] if reached else best
-    of_texts = f"{texts} of {points[-1][1]} validation texts reach"
     if not reached:
+        best = max(right / texts for _, texts, right in points)
         raise ConfigError(
-            f"target_accuracy: expected at most {right / texts:.4f}, which {of_texts} at "
-            f"min_confidence={confidence:.4f}, got {target}"
+            f"target_accuracy: expected at most {best:.4f}, the best on validation, got {target}"
         )
+    confidence, texts, right = reached[-1]
+    of_texts = f"{texts} of {points[-1][1]} validation texts reach"
     interval = binomtest(right, texts).proportion_ci(0.95, "exact")
     warn(
         f"min_confidence={confidence:.4f}, by target_accuracy={target}: {of_texts} it, "
@@ -89,11 +88,3 @@ def chosen_confidence(points: Sequence[Point], target: float) -> float:
         f"{100 * interval.high:.1f})"
     )
     return confidence
-
-
-def reasons_to_abstain(
-    confidence: Values, is_unfamiliar: Bool[np.ndarray, " N"], least: float
-) -> list[str]:
-    """Return why each text gets no label, "confidence" or "unfamiliar"; "" where it gets one."""
-    reasons = np.where(confidence >= least, "", "confidence")
-    return np.where(is_unfamiliar, "unfamiliar", reasons).tolist()  # type: ignore[no-any-return]

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError
-from headscope.ground.files import check_is_file, content_key, reading, write_atomic, write_text
+from headscope.ground.files import content_key, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -55,11 +55,10 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 ERRORS = "errors.csv"
-HEADS = "heads.json"
 REPORT = "report.html"
-DERIVED_FILES = (METRICS, ERRORS, HEADS, REPORT, "words.csv")  # made from the weights
+DERIVED_FILES = (METRICS, ERRORS, REPORT, "words.csv")  # made from the weights
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
-PATHS = (*SOURCES, "model.path", "model.features", "inspection.font")
+PATHS = (*SOURCES, "model.path", "model.features")
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen; or groups.
 STEPS = ("trainer.accumulate", "trainer.epoch_steps")
@@ -220,7 +219,6 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             f"headscope train resume={folder}"
         )
     with reading(path):
-        check_is_file(path)
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

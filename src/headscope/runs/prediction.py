@@ -19,9 +19,8 @@ def split_logits(
     model: nn.Module,
     batches: Iterable[Batch],
     device: torch.device,
-    precision: torch.dtype = torch.float32,
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
-    """Return logits and labels of all texts in their own order, computed in `precision`.
+    """Return logits and labels of all texts in their own order.
 
     The model is moved to the device, and put in eval mode.
     """
@@ -29,8 +28,7 @@ def split_logits(
     labels = []
     rows = []
     model.to(device).eval()
-    is_half = precision == torch.bfloat16
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
+    with torch.inference_mode():
         for batch in batches:
             logits.append(model(*moved(batch, device).inputs).float())
             labels.append(batch.labels)
@@ -45,7 +43,6 @@ def probabilities(
     texts: EncodedTexts,
     tokens_per_batch: int,
     device: torch.device,
-    precision: torch.dtype = torch.float32,
     objective: Objective = ONE_CLASS,
     temperature: float = 1.0,
 ) -> Float[Tensor, "N C"]:
@@ -55,7 +52,7 @@ def probabilities(
     """
     batches = TextBatches(texts)
     by_rows = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
-    logits, _ = split_logits(model, by_rows, device, precision)
+    logits, _ = split_logits(model, by_rows, device)
     return objective.probabilities(logits.double() / temperature)
 
 

@@ -21,7 +21,7 @@ from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_tex
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.rows import as_list, as_text
 from headscope.data.tokenizer import shown_tokens
-from headscope.ground.errors import LivePageError, listed
+from headscope.ground.errors import LivePageError, RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Answer, Objective
@@ -140,9 +140,14 @@ class Run:
                 `headscope.capture` of the model, whose maps would be those of the last batch.
         """
         parts = self._parts(texts)
-        if not parts:
-            return []
-        encoded = encode_texts(self.tokenizer, parts, self.evidence)
+        return self.label(self.encode(parts), tokens_per_batch) if parts else []
+
+    def encode(self, parts: Sequence[tuple[str, ...]]) -> EncodedTexts:
+        """Return the token ids and n-grams of texts or pairs."""
+        return encode_texts(self.tokenizer, parts, self.evidence)
+
+    def label(self, texts: EncodedTexts, tokens_per_batch: int | None = None) -> list[Prediction]:
+        """Return the prediction for each encoded text; arguments and errors as in `predict`."""
         with lock_of(self.model):
             if is_observed(self.model):
                 raise ValueError(
@@ -151,15 +156,17 @@ class Run:
                 )
             shares = probabilities(
                 self.model,
-                encoded,
+                texts,
                 tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
                 self.device,
-                objective=self.objective,
-                temperature=self.temperature,
+                self.objective,
+                self.temperature,
             )
+        if not shares.isfinite().all():
+            raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
-        is_unfamiliar = self.is_unfamiliar(encoded).tolist()
+        is_unfamiliar = self.is_unfamiliar(texts).tolist()
         for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
             labels = [answer] if isinstance(answer, str) else answer
             by_name = dict(zip(self.labels, row, strict=True))
@@ -211,8 +218,7 @@ class Run:
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""
-        texts = encode_texts(self.tokenizer, [parts], self.evidence)
-        return moved(TextBatches(texts)[[0]], self.device)
+        return moved(TextBatches(self.encode([parts]))[[0]], self.device)
 
     def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page.

@@ -1,8 +1,9 @@
 """The settings of the commands that use a finished run, or explain attention."""
 
 import math
-import os
 import re
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -32,9 +33,6 @@ class TuneConfig(TrainConfig):
 
     space: str | None = key(None, "YAML file with the search space; null: configs/space.yaml")
     trials: Count = key(50, "number of training runs, pruned ones included")
-    storage: str | None = key(
-        None, "database, such as postgresql://host/name; null: study.db in its folder"
-    )
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
@@ -195,6 +193,12 @@ class ExportConfig(Settings):
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             yield "output", "a folder that does not exist or is empty"
 
+    def _absent(self) -> Iterator[str]:
+        for package in ("onnx", "onnxscript"):
+            if find_spec(package) is None:
+                remedy = "from the clone: pip install -e '.[onnx]'"
+                yield f"export: {package} is not installed; {remedy}"
+
 
 @dataclass(config=STRICT)
 class LabelsConfig(WritesFile):
@@ -202,25 +206,14 @@ class LabelsConfig(WritesFile):
 
     endings = (".csv", ".jsonl")
     run: RunFolder
-    output: str | None = key(None, "csv or jsonl file; null: labels.csv in the run folder")
+    output: str = key("labels.csv", "csv or jsonl file")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
-
-    @property
-    def table(self) -> Path:
-        """The output: by default in the run folder, or here where that cannot be written."""
-        folder = self.run if os.access(self.run, os.W_OK) else "."
-        return Path(self.output or Path(folder) / "labels.csv")
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.output is None and self.table.exists() and not self.overwrite:
-            yield "output", f"a name, as {self.table} exists", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT)
 class InspectConfig(WritesFile):
-    """Show what every attention head does with one text, or over a sample of texts."""
+    """Show what every attention head does with one text, or in a classifier of transformers."""
 
     run: RunFolder | None = key(None, "run folder")
     model: str | None = key(
@@ -228,21 +221,15 @@ class InspectConfig(WritesFile):
     )
     classes: list[str] | None = key(
         None,
-        "with model: names of its classes, in the order of its logits; null: its own, "
-        "or those of data, in their order, where it has LABEL_0, LABEL_1 and so on",
+        "with model: names of its classes, in the order of its logits; null: its own",
     )
-    text: str | None = key(None, "the text; null: measure every head over labelled texts")
-    texts: Count = key(
-        300,
-        "size of that sample, of the run's validation split or of data; ablations take "
-        "up to 8 times as many where there is time",
-    )
+    text: str | None = key(None, "the text; null: the first of data")
+    texts: Count = key(300, "with data: how many of its texts")
     data: OtherDataConfig | None = key(
         None,
         "with model: labelled texts, the test split or the only one, on which each head is ablated",
     )
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
-    label: str | None = key(None, "class of the text, shown beside the prediction")
     max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
     output: str | None = key(
         None, "HTML file; null: in the run folder's inspect/, with model in outputs/inspect/"
@@ -256,8 +243,8 @@ class InspectConfig(WritesFile):
             yield "data", "null with run=...", "data is for model=..."
         if self.run is not None and self.classes is not None:
             yield "classes", "null with run=...", "a run knows its classes"
-        if self.model is not None and self.text is None and self.data is None:
-            yield "text", "a text", "or give labelled texts to rank the heads: data.path=..."
+        if self.text is None and self.data is None:
+            yield "text", "a text", "or with model=... labelled texts: data.path=..."
         for name in ("text", "text_pair"):
             text = getattr(self, name)
             if text is not None and not text.strip():

@@ -33,7 +33,7 @@ from headscope.settings.extension import is_import_path
 
 EMBEDDED = "licenses"
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-TokenizerKind = Literal["words", "bpe", "wordpiece", "unigram"]
+TokenizerKind = Literal["words", "bpe"]
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 POOLINGS = get_args(PoolingKind)
@@ -149,9 +149,9 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: TokenizerKind = key("words", "whole words, byte-level BPE, WordPiece or Unigram")
+    kind: TokenizerKind = key("words", "whole words, or byte-level BPE")
     vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
-    min_frequency: Count = key(2, "minimum frequency (not with unigram)")
+    min_frequency: Count = key(2, "minimum frequency")
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")
 
 
@@ -251,7 +251,6 @@ class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay, and the loss."""
 
     learning_rate: float = key(5e-4, "peak learning rate; with model.path about 1e-4", gt=0)
-    final_share: float = key(0.0, "final learning rate as a share of the peak", ge=0, le=1)
     warmup_share: float = key(0.1, "share of steps for warm-up", ge=0, le=1)
     weight_decay: float = key(0.01, "weight decay; none for biases and norms", ge=0)
     evidence_rate: float = key(
@@ -260,7 +259,6 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
-    label_smoothing: Fraction = key(0.0, "share of the target spread over all classes")
     class_weights: Literal["none", "balanced"] = key(
         "none", "balanced: classes are weighted by inverse frequency"
     )
@@ -278,9 +276,6 @@ class TrainerConfig(Settings):
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
     epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")
     accumulate: Count = key(1, "batches per optimizer step")
-    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = key(
-        None, "decay of a moving average of the weights, such as 0.99"
-    )
     patience: Count | None = key(None, "stop after N validations without a lower loss")
     logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = key(
         "tensorboard", "where metrics go, beside TensorBoard"
@@ -310,7 +305,6 @@ class InspectionConfig(Settings):
         "validation texts on which each head is ablated, half of which order the "
         "heads; 0: none. Of more than 12 heads fewer, at least 100",
     )
-    font: str | None = key(None, "font file for class names in pictures; null: the first found")
 
 
 @dataclass(config=STRICT)

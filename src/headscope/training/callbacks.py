@@ -1,4 +1,4 @@
-"""Lightning callbacks of a run: averaged weights, checkpoints, early stopping and progress."""
+"""Lightning callbacks of a run: checkpoints, early stopping and progress."""
 
 import signal
 import time
@@ -12,12 +12,12 @@ from typing import Any, TypedDict
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, EMAWeightAveraging
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 from torch import Tensor
 
-from headscope.ground.errors import ConfigError, TrainingError, first_line, warn
+from headscope.ground.errors import ConfigError, TrainingError, first_line
 from headscope.ground.files import write_atomic
 from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
@@ -28,31 +28,6 @@ from headscope.training.scores import TEMPERED
 CHOOSES = f"validation/{TEMPERED}"  # the best weights, and when patience is over
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
-
-
-class AveragedWeights(EMAWeightAveraging):
-    """Keep an exponential moving average of the weights, which is validated and saved.
-
-    (Polyak and Juditsky 1992; exponential as in Tarvainen and Valpola 2017, Mean Teachers.)
-    Lightning swaps the average in for each validation. `decay` is its share that a step keeps.
-    """
-
-    def __init__(self, decay: float) -> None:
-        # Tables such as rotary's are copied: their average would differ from them by rounding, and
-        # a resumed run, whose checkpoint has no such table, from an unbroken one.
-        super().__init__(use_buffers=False, decay=decay)
-
-    @contextmanager
-    def in_place(self, pl_module: LightningModule) -> Iterator[None]:
-        """Swap the average in until the block is left."""
-        if self._average_model is None:  # nothing has been trained yet
-            yield
-            return
-        self._swap_models(pl_module)
-        try:
-            yield
-        finally:
-            self._swap_models(pl_module)
 
 
 class Best(TypedDict):
@@ -201,13 +176,8 @@ class Patience(EarlyStopping):
         super().load_state_dict(state_dict | {"patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take no step, with a note, where the run's patience is over already."""
-        if self.wait_count >= self.patience:
-            trainer.should_stop = True
-            warn(
-                f"trainer.patience={self.patience}: validation loss has not fallen for "
-                f"{self.wait_count} validations, so training is over; raise it to continue"
-            )
+        """Take no step where the run's patience is over already."""
+        trainer.should_stop |= self.wait_count >= self.patience
 
 
 class StopAtNonFiniteLoss(Callback):

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headscope.ground.errors import listed
+from headscope.ground.errors import listed, printable
 from headscope.ground.terminal import show_line
 from headscope.record.explanation import signed
 from headscope.runs.folder import ERRORS, REPORT
@@ -28,9 +28,6 @@ MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBo
 MOST_HEADS = 6  # in a table
 COUNTS = ("TP", "FN", "FP", "TN")
 UNBOUNDED = 10_000  # a screen on which any table fits
-STATUS = "status"
-ON_SCREEN = ("test_accuracy", "test_macro_f1", "seconds")  # beside the score that ranks
-Row = dict[str, str]
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:
@@ -53,24 +50,24 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    at = "" if report.calibration is None else " at its temperature"
+    at = " at its temperature" if report.tempered else ""
     show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
     rows = {"headscope": report.test}
-    if report.calibration is not None and report.temperature != 1:
-        rows |= report.calibration.row("test")
+    if report.temperature != 1:
+        rows[f"at temperature {report.temperature:.3f}"] = report.tempered["test"]
     for other in report.compared.values():
         rows[other.name] = other.scores
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     for other in report.compared.values():
         show_line(console, other.sentence())
-    if report.calibration is not None and report.temperature == 1:
+    if report.tempered and report.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     show_confusion(console, report.labels, report.test)
     if ABLATION in facts:
         show_line(console, f"heads, on validation texts: {facts[HEADLINE]}")
         show_line(console, facts[DETAILS])
-        _show_heads(console, facts)
+        show_heads(console, facts[ABLATION]["heads"], facts[CONTRIBUTIONS]["heads"])
     if WORDS in facts:
         show_line(console, "words that add most to each class, summed over test texts:")
         show_words(console, facts[WORDS])
@@ -83,18 +80,21 @@ def show_report(console: Console, report: Report) -> None:
     show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
 
 
-def _show_heads(console: Console, facts: Mapping[str, Any]) -> None:
+def show_heads(
+    console: Console,
+    increases: Mapping[str, Sequence[float]],
+    contributions: Iterable[Sequence[float]] = (),
+) -> None:
     """Print what each head is worth, the largest loss without it first; of many heads a few."""
-    increases = facts[ABLATION]["heads"]
-    contributions = chain.from_iterable(facts[CONTRIBUTIONS]["heads"])
     rows = [
-        [name, f"{signed(increase, 4)} ± {error:.4f}", signed(contribution)]
-        for (name, (increase, error)), contribution in zip(
-            increases.items(), contributions, strict=True
-        )
+        [name, f"{signed(increase, 4)} ± {error:.4f}"]
+        for name, (increase, error) in increases.items()
     ]
+    for row, contribution in zip(rows, chain.from_iterable(contributions), strict=False):
+        row.append(signed(contribution))
     rows.sort(key=lambda row: -increases[row[0]][0])
-    console.print(plain_table([""], ["loss without it", "contribution"], rows[:MOST_HEADS]))
+    headings = ["loss without it", "contribution"][: len(rows[0]) - 1]
+    console.print(plain_table([""], headings, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
         show_line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
 
@@ -142,43 +142,12 @@ def plain_table(
     """Return a table with columns of texts, folded where they are wide, and of numbers."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in texts:
-        table.add_column(escape(name), overflow="fold")
+        table.add_column(escape(printable(name)), overflow="fold")
     for name in numbers:
-        table.add_column(escape(name), no_wrap=True, justify="right")
+        table.add_column(escape(printable(name)), no_wrap=True, justify="right")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(printable(str(cell))) for cell in row))
     return table
-
-
-def show_sweep(
-    console: Console, folder: Path, rows: list[Row], jobs: list[Row], results: Sequence[str]
-) -> None:
-    """Print a row per configuration, what all share, why jobs failed, and the next command.
-
-    Of the results the one that ranks and those of ON_SCREEN fit beside the settings.
-    """
-    keys = list(dict.fromkeys(key for row in rows for key in row if key not in results))
-    values = {key: {row[key] for row in rows if key in row} for key in keys}
-    differing = [
-        key for key in keys if len(values[key]) > 1 or key not in rows[0] or key == "seeds"
-    ]
-    scores = [results[0], *(name for name in ON_SCREEN if name in results)]
-    columns = (*differing, *scores)
-    cells = [[row.get(name, "") for name in columns] for row in rows]
-    names = [key.replace(".", ".\n") for key in differing]
-    console.print(plain_table(names, [name.replace("_", "\n", 1) for name in scores], cells))
-    lines = {
-        "all jobs": "  ".join(f"{key}={rows[0][key]}" for key in keys if key not in differing),
-        **{job["job"]: job[STATUS] for job in jobs if job[STATUS] != "done"},
-        "all scores": f"{folder}/sweep.csv",
-    }
-    for name, words in lines.items():
-        if words:
-            show_line(console, f"{name}: {words}")
-    if (folder / "best.yaml").exists():
-        command = f"headscope train --config-dir {folder} --config-name best"
-        show_line(console, "best again: ", command)
-    show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
 
 
 def show_words(console: Console, words: Mapping[str, Mapping[str, float]]) -> None:

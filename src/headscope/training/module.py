@@ -12,14 +12,13 @@ from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics import MeanMetric
 
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import (
     Checkpoint,
     PretrainedClassifier,
@@ -31,7 +30,7 @@ from headscope.runs.folder import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
-from headscope.training.scores import TEMPERED, AtBestTemperature, AtBestThresholds
+from headscope.training.scores import ValidationScores
 
 
 class ClassifierModule(LightningModule):
@@ -42,7 +41,6 @@ class ClassifierModule(LightningModule):
     Args:
         model: maps token ids to logits; its parts are named as in `TextClassifier`.
         config: learning rates, decays and the loss.
-        num_classes: C.
         total_steps: optimizer steps over which the learning rate rises and falls.
         class_weights: of each class in the loss; None: all weigh the same.
         fused: step all weights in one kernel, which is three times as fast on a CPU. In float16 it
@@ -54,7 +52,6 @@ class ClassifierModule(LightningModule):
         self,
         model: nn.Module,
         config: OptimizerConfig,
-        num_classes: int,
         total_steps: int,
         class_weights: Float[Tensor, " C"] | None = None,
         fused: bool = True,
@@ -68,7 +65,7 @@ class ClassifierModule(LightningModule):
         self.objective = objective
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.validation_metrics = validation_metrics(objective, num_classes)
+        self.validation_metrics = ValidationScores(objective)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
 
@@ -77,9 +74,8 @@ class ClassifierModule(LightningModule):
         return self.model(*batch.inputs)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
-        """Return the loss, smoothed and weighted as configured."""
-        smoothing = self.config.label_smoothing
-        loss = self.objective.loss(self(batch), batch.labels, self.class_weights, smoothing)
+        """Return the loss, weighted as configured."""
+        loss = self.objective.loss(self(batch), batch.labels, self.class_weights)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
@@ -152,31 +148,14 @@ class ClassifierModule(LightningModule):
     def learning_rate_share(self, step: int) -> float:
         """Return the share of the peak learning rate at a step.
 
-        A linear warm-up, then f + (1 - f) (1 + cos(pi p)) / 2, with p the share of the remaining
-        steps that are done, and f the final share (Loshchilov and Hutter 2017, SGDR, without
-        restarts).
+        A linear warm-up, then (1 + cos(pi p)) / 2, with p the share of the remaining steps that are
+        done (Loshchilov and Hutter 2017, SGDR, without restarts).
         """
         warmup = round(self.config.warmup_share * self.total_steps)
         if step < warmup:
             return (step + 1) / warmup
         progress = min(1.0, (step - warmup) / max(1, self.total_steps - warmup))
-        floor = self.config.final_share
-        cosine = (1 + math.cos(math.pi * progress)) / 2
-        return floor + (1 - floor) * cosine
-
-
-def validation_metrics(objective: Objective, num_classes: int) -> MetricCollection:
-    """Return what gives validation/accuracy, macro_f1 and tempered_loss."""
-    if isinstance(objective, MultiLabel):
-        return MetricCollection([AtBestThresholds()], prefix="validation/")
-    return MetricCollection(
-        {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "macro_f1": MulticlassF1Score(num_classes, average="macro"),
-            TEMPERED: AtBestTemperature(),
-        },
-        prefix="validation/",
-    )
+        return (1 + math.cos(math.pi * progress)) / 2
 
 
 def chosen_precision(settings: TrainerConfig) -> str:
@@ -225,7 +204,7 @@ def build_module(
     optimizer = replace(config.optimizer, evidence_rate=rate)
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
     is_fused = chosen_precision(config.trainer) != "16-mixed"
-    return ClassifierModule(model, optimizer, len(labels), steps, weights, is_fused, objective)
+    return ClassifierModule(model, optimizer, steps, weights, is_fused, objective)
 
 
 def total_steps(settings: TrainerConfig, num_batches: int) -> int:

@@ -26,14 +26,10 @@ from headscope.runs.abstaining import Point
 from headscope.runs.folder import ERRORS, METRICS, Chosen, save_json
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
-from headscope.tab.pictures import (
-    confusion_picture,
-    reliability,
-    reliability_picture,
-)
+from headscope.tab.pictures import confusion_picture, reliability_picture
 from headscope.tab.summaries import add_summary
 from headscope.training.baseline import Compared, differences
-from headscope.training.scores import Calibration, Scores
+from headscope.training.scores import Scores, calibration
 
 # Keys of facts_of_training, as metrics.json has them.
 CONTRIBUTIONS = "contributions"  # to the predicted class
@@ -58,17 +54,13 @@ class Report:
     targets: Int[Tensor, "N *C"]  # their labels
     objective: Objective = ONE_CLASS
     compared: dict[str, Compared] = field(default_factory=dict)  # "baseline", "control"
-    calibration: Calibration | None = None  # None with data.multi_label, as the curve
+    temperature: float = 1.0  # divides the logits before they become probabilities
+    tempered: dict[str, Scores] = field(default_factory=dict)  # none with data.multi_label
     curve: list[Point] | None = None  # accuracy of validation texts by confidence
     most_unknown: float = 1.0  # share of unknown tokens beyond which a text is unfamiliar
     facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, truncation, padding
     facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, what heads do
     seconds: dict[str, float] = field(default_factory=dict)  # of each part
-
-    @property
-    def temperature(self) -> float:
-        """Divides the logits before they become probabilities."""
-        return self.calibration.temperature if self.calibration else 1.0
 
     def compare(self, name: str, other: Compared | None) -> None:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
@@ -100,7 +92,7 @@ class Report:
             "baseline": None,
             "control": None,
             **compared,
-            "calibration": self.calibration.content() if self.calibration else None,
+            "calibration": self._calibration(),
             "thresholds": thresholds_of(self.objective),
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
@@ -111,6 +103,11 @@ class Report:
             "versions": plain({**versions, "python": platform.python_version()}),
         }
         save_json(self.folder / METRICS, content)
+
+    def _calibration(self) -> dict[str, Any] | None:
+        """Return what the temperature changes, as JSON."""
+        pairs = {name: (getattr(self, name), after) for name, after in self.tempered.items()}
+        return calibration(self.temperature, pairs) if pairs else None
 
 
 def plain(facts: Any) -> Any:
@@ -158,7 +155,7 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     for name, (sides, counts) in report.test.tables(report.labels).items():
         if len(counts) <= MOST_CLASSES:
             sides = [*map(shown, sides)]  # names may have line ends
-            picture = confusion_picture(counts, sides, report.config.inspection.font)
+            picture = confusion_picture(counts, sides)
             writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
     probabilities = report.objective.probabilities(report.logits)
     classes = report.objective.has(report.targets, len(report.labels))
@@ -171,27 +168,13 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
-    if report.calibration is not None:
-        _write_calibration(writer, report, report.calibration, step)
+    if report.tempered:
+        error = report.tempered["test"].calibration_error
+        title = f"at temperature {report.temperature:.3f}: calibration error {error:.4f}"
+        shares = (report.logits.double() / report.temperature).softmax(dim=-1)
+        confidence, prediction = shares.max(dim=-1)
+        is_correct = prediction == report.targets
+        picture = reliability_picture(confidence.numpy(), is_correct.numpy(), title)
+        writer.add_image("test/reliability", picture, step, dataformats="HWC")
     for logger in loggers:
         logger.finalize("success")
-
-
-def _write_calibration(
-    writer: SummaryWriter, report: Report, calibration: Calibration, step: int
-) -> None:
-    """Write reliability diagrams, at temperature 1 and at the run's."""
-    before, after = calibration.splits["test"]
-    temperature = calibration.temperature
-    panels = {}
-    for when, scores, divisor in (
-        ("before", before, 1.0),
-        (f"at temperature {temperature:.3f}", after, temperature),
-    ):
-        title = f"{when}: calibration error {scores.calibration_error:.4f}"
-        probabilities = (report.logits.double() / divisor).softmax(dim=-1)
-        confidence, prediction = probabilities.max(dim=-1)
-        is_correct = prediction == report.targets
-        panels[title] = reliability(confidence.numpy(), is_correct.numpy())
-    picture = reliability_picture(panels)
-    writer.add_image("test/reliability", picture, step, dataformats="HWC")

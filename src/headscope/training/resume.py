@@ -9,7 +9,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from headscope.ground.errors import ConfigError, RunError
-from headscope.ground.files import PARTIAL, check_is_file, reading
+from headscope.ground.files import PARTIAL, reading
 from headscope.runs.folder import CONFIG, WEIGHTS, Setup, fixed_settings, load_model
 from headscope.settings.config import TrainConfig, read_config
 
@@ -36,7 +36,6 @@ def load_last(folder: Path, allow_code: bool = False) -> Resumed | None:
     if not path.exists() and not (folder / WEIGHTS).exists():
         return None
     with reading(path, folder):
-        check_is_file(path)
         content: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=True)
         kept = content["setup"]
         setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, allow_code)

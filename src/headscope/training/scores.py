@@ -4,6 +4,7 @@ Shape letters: N texts, C classes, a star for any number of axes.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from scipy.optimize import minimize_scalar
+from sklearn.metrics import (
+    confusion_matrix,
+    f1_score,
+    multilabel_confusion_matrix,
+    precision_recall_fscore_support,
+)
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional.classification import (
@@ -48,8 +55,8 @@ class Scores:
     macro_f1: float  # mean F1 of the classes that some text has or is predicted to have
     loss: float  # mean cross-entropy in nats; with multi_label binary, over texts and classes
     calibration_error: float
-    # Counts [label, prediction], of more than 1,000 classes a list of [label, prediction, count];
-    # with multi_label [[TN, FP], [FN, TP]] of each class.
+    # Counts [label, prediction], none of more than 1,000 classes; with multi_label [[TN, FP],
+    # [FN, TP]] of each class.
     confusion: list[Any]
     by_class: list[list[Any]] = field(default_factory=list)  # precision, recall, F1, texts: [4, C]
     micro_f1: float | None = None  # None of single labels, where it is the accuracy
@@ -85,50 +92,33 @@ def scores(
     """
     logits = logits.double()
     probabilities = objective.probabilities(logits)
-    has = objective.has(labels, logits.shape[1])  # [N, C]
-    given = objective.predicted(probabilities)  # [N, C]
-    hits = (has & given).sum(dim=0)  # [C], as are these
-    num_texts = has.sum(dim=0)
-    num_given = given.sum(dim=0)
-    total = num_texts + num_given
-    f1 = 2 * hits.double() / total.clamp(min=1)
-    precision = hits.double() / num_given.clamp(min=1)
-    recall = hits.double() / num_texts.clamp(min=1)
+    C = logits.shape[1]
+    has = objective.has(labels, C).numpy()  # [N, C]
+    given = objective.predicted(probabilities).numpy()  # [N, C]
+    by_class = precision_recall_fscore_support(has, given, zero_division=0)  # [4, C]
+    is_known = (has | given).any(axis=0)
     micro_f1 = None
+    confusion = []
     if isinstance(objective, MultiLabel):
         confidence = probabilities.flatten()
-        is_right = has.flatten()
-        misses = num_texts - hits
-        false = num_given - hits
-        counts = torch.stack([len(has) - total + hits, false, misses, hits], dim=1)  # [C, 4]
-        confusion = counts.view(-1, 2, 2).tolist()
-        micro_f1 = 2 * int(hits.sum()) / max(1, int(total.sum()))
+        is_right = torch.from_numpy(has).flatten()
+        confusion = multilabel_confusion_matrix(has, given).tolist()
+        micro_f1 = float(f1_score(has, given, average="micro", zero_division=0))
     else:
         confidence, prediction = probabilities.max(dim=1)
         is_right = prediction == labels
-        confusion = _confusion(labels, prediction, logits.shape[1])
+        if C <= MOST_IN_TABLE:
+            confusion = confusion_matrix(labels, prediction, labels=range(C)).tolist()
     gap = binary_calibration_error(confidence, is_right.long(), n_bins=15)
     return Scores(
-        accuracy=int((has == given).all(dim=1).sum()) / len(has),
-        macro_f1=f1.sum().item() / max(1, int((total > 0).sum())),
+        accuracy=float((has == given).all(axis=1).mean()),
+        macro_f1=float(by_class[2].sum() / max(1, is_known.sum())),
         loss=round(objective.loss(logits, labels).item(), 6),
         calibration_error=round(gap.item(), 6),
         confusion=confusion,
-        by_class=[column.tolist() for column in (precision, recall, f1, num_texts)],
+        by_class=[column.tolist() for column in by_class],
         micro_f1=micro_f1,
     )
-
-
-def _confusion(
-    labels: Int[Tensor, " N"], predictions: Int[Tensor, " N"], num_classes: int
-) -> list[list[int]]:
-    """Return counts [label, prediction], or of many classes the pairs that occur."""
-    if num_classes <= MOST_IN_TABLE:
-        places = labels * num_classes + predictions
-        counts = places.bincount(minlength=num_classes**2)
-        return counts.view(num_classes, num_classes).tolist()
-    pairs, counts = torch.stack([labels, predictions], 1).unique(dim=0, return_counts=True)
-    return torch.cat([pairs, counts[:, None]], 1).tolist()
 
 
 def best_thresholds(
@@ -153,15 +143,22 @@ def best_thresholds(
     return thresholds
 
 
-class WholeSplit(Metric):
-    """What is computed from all logits of a split, of all processes, and their labels."""
+class ValidationScores(Metric):
+    """Accuracy, macro-F1 and tempered loss of a split, from all logits of all processes.
+
+    Weights are chosen by the tempered loss, at the temperature that is best for the split: an
+    overconfident epoch may still tell the classes apart best, and a temperature is fitted in the
+    end anyway. With multi_label the scores are those at the best thresholds, as they are chosen in
+    the end, and no temperature is fitted: at 0.5 a rare class might never be predicted.
+    """
 
     full_state_update = False
     logits: list[Tensor]
     labels: list[Tensor]
 
-    def __init__(self) -> None:
+    def __init__(self, objective: Objective) -> None:
         super().__init__()
+        self.objective = objective
         for name in ("logits", "labels"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
@@ -171,76 +168,29 @@ class WholeSplit(Metric):
         self.labels.append(labels)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the values of all batches by name."""
+        """Return validation/accuracy (exact match), macro_f1 and tempered_loss."""
         logits = dim_zero_cat(self.logits).cpu()
         labels = dim_zero_cat(self.labels).cpu()
-        return {name: torch.tensor(value) for name, value in self.values(logits, labels).items()}
-
-    def values(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        """Return the values of all texts by name."""
-        raise NotImplementedError
-
-
-class AtBestTemperature(WholeSplit):
-    """The loss of a split at the temperature that is best for it.
-
-    Weights are chosen by it: an overconfident epoch may still tell the classes apart best, and a
-    temperature is fitted in the end anyway.
-    """
-
-    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> dict[str, float]:
-        """Return tempered_loss."""
-        tempered = logits.double() / fitted_temperature(logits, labels)
-        return {TEMPERED: F.cross_entropy(tempered, labels).item()}
+        objective = self.objective
+        if isinstance(objective, MultiLabel):
+            objective = MultiLabel(best_thresholds(logits, labels))
+            loss = objective.loss(logits, labels)
+        else:
+            loss = F.cross_entropy(logits.double() / fitted_temperature(logits, labels), labels)
+        found = scores(logits, labels, objective)
+        values = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss.item()}
+        return {f"validation/{name}": torch.tensor(value) for name, value in values.items()}
 
 
-class AtBestThresholds(WholeSplit):
-    """Exact match and macro-F1 of a split at its best thresholds, as they are chosen in the end.
-
-    At 0.5 a rare class might never be predicted though the model tells its texts from all others.
-    No temperature is fitted, so tempered_loss is the loss.
-    """
-
-    def values(self, logits: Float[Tensor, "N C"], labels: Int[Tensor, "N C"]) -> dict[str, float]:
-        """Return accuracy (exact match), macro_f1 and tempered_loss."""
-        found = scores(logits, labels, MultiLabel(best_thresholds(logits, labels)))
-        loss = MultiLabel().loss(logits, labels).item()
-        return {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss}
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """A temperature T, and the scores of each split without and with it."""
-
-    temperature: float
-    splits: dict[str, tuple[Scores, Scores]]
-
-    def with_split(
-        self, name: str, logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]
-    ) -> "Calibration":
-        """Return the same with one more split."""
-        pair = scores(logits, labels), scores(logits.double() / self.temperature, labels)
-        return Calibration(self.temperature, {**self.splits, name: pair})
-
-    def content(self) -> dict[str, Any]:
-        """Return T, and of each split what it changes, for metrics.json."""
-        return {"temperature": self.temperature} | {
-            split: {
-                name: {"before": getattr(before, name), "after": getattr(after, name)}
-                for name in ("calibration_error", "loss")
-            }
-            for split, (before, after) in self.splits.items()
+def calibration(temperature: float, splits: Mapping[str, tuple[Scores, Scores]]) -> dict[str, Any]:
+    """Return a temperature, and what it changes of the scores of each split, as JSON."""
+    return {"temperature": temperature} | {
+        split: {
+            name: {"before": getattr(before, name), "after": getattr(after, name)}
+            for name in ("calibration_error", "loss")
         }
-
-    def row(self, split: str) -> dict[str, Scores]:
-        """Return a split's scores with the temperature, by their name in a table of scores."""
-        return {f"at temperature {self.temperature:.3f}": self.splits[split][1]}
-
-
-def calibrate(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Calibration:
-    """Choose the temperature on the validation split."""
-    calibration = Calibration(chosen_temperature(logits, labels), {})
-    return calibration.with_split("validation", logits, labels)
+        for split, (before, after) in splits.items()
+    }
 
 
 def chosen_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:

@@ -55,7 +55,7 @@ from headscope.training.resume import (
     load_last,
     locked,
 )
-from headscope.training.scores import best_thresholds, calibrate, scores
+from headscope.training.scores import best_thresholds, chosen_temperature, scores
 from headscope.training.trainer import build_trainer
 
 
@@ -330,9 +330,13 @@ def _evaluate(
         },
     )
     if not isinstance(objective, MultiLabel):  # which has thresholds instead of a temperature
-        calibration = calibrate(*validation)
-        report.calibration = calibration.with_split("test", logits, targets)
-        shares = (validation[0].double() / report.temperature).softmax(dim=-1)
+        report.temperature = chosen_temperature(*validation)
+        tempered = validation[0].double() / report.temperature
+        report.tempered = {
+            "validation": scores(tempered, validation[1]),
+            "test": scores(logits.double() / report.temperature, targets),
+        }
+        shares = tempered.softmax(dim=-1)
         confidence, prediction = shares.max(dim=-1)
         report.curve = accuracy_curve(confidence.numpy(), (prediction == validation[1]).numpy())
     return report

@@ -28,7 +28,6 @@ from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import (
     AtomicCheckpointIO,
-    AveragedWeights,
     Patience,
     RunCheckpoint,
     RunProgress,
@@ -52,13 +51,8 @@ def build_trainer(
     config = setup.config
     settings = config.trainer
     callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
-    if recorder is not None:  # before the averages: it reads them at a validation
+    if recorder is not None:
         callbacks.append(recorder)
-    if settings.ema_decay is not None:
-        averages = AveragedWeights(decay=settings.ema_decay)
-        callbacks.append(averages)
-        if recorder is not None:
-            recorder.averaged = averages.in_place
     if settings.patience is not None:
         callbacks.append(Patience(settings.patience))
     callbacks += [

@@ -4,8 +4,7 @@
 runs.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -141,9 +140,7 @@ class HeadLogger(AtValidation):
     """Record at step 0 and at every validation: probe texts, and the numbers of every head.
 
     The numbers are of the same `config.texts` validation texts at every record, drawn by the run's
-    seed: more would take a noticeable part of training. Stands before weight averaging in the list
-    of callbacks, so that it reads the averaged weights, as the scores do; between validations
-    `averaged` swaps them in, if there are any. `seconds` is the time spent on recording.
+    seed: more would take a noticeable part of training. `seconds` is the time spent on recording.
     """
 
     def __init__(
@@ -156,7 +153,6 @@ class HeadLogger(AtValidation):
         self.subjects = subjects
         self.config = config
         self.recorder = recorder
-        self.averaged: Callable[[LightningModule], AbstractContextManager[Any]] = nullcontext
         self.seconds = 0.0
         self._sample: list[Batch] = []  # of the texts that are measured
 
@@ -187,8 +183,7 @@ class HeadLogger(AtValidation):
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         step = trainer.global_step
         if at == "between":
-            with self.averaged(pl_module):
-                self._probe(step, model)
+            self._probe(step, model)
         else:
             self._write(_writer(trainer), step, model)
         self.seconds += now(pl_module.device) - start
