@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
@@ -19,6 +20,7 @@ from headscope.settings.config import DataConfig
 
 NAMES = ClassLabel(names=["bad", "fair", "good"])
 XYZ = ClassLabel(names=["x", "y", "z"])
+MANY_HOT = [[1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]
 SETS: list[list[str]] = [["x", "z"], [], ["y"], ["z"], ["x", "y", "z"]]
 CONFIG = DataConfig(path="reviews.csv")
 Read = Callable[..., DataConfig]
@@ -95,6 +97,9 @@ def test_labels_of_every_kind_become_indices_into_their_names(
         ([[XYZ.str2int(name) for name in names] for names in SETS], List(XYZ), "xyz", ";"),
         ([" ;".join(names) for names in SETS], None, "xyz", ";"),
         ([" | ".join(names) for names in SETS], None, "xyz", "|"),
+        (MANY_HOT, List(XYZ), "xyz", ";"),
+        (MANY_HOT, None, "012", ";"),
+        ([[float(has) for has in row] for row in MANY_HOT], None, "012", ";"),
     ],
 )
 def test_a_text_with_several_labels_has_a_one_at_each_class(
@@ -150,6 +155,43 @@ def test_one_split_of_several_is_loaded_and_the_others_are_not_looked_at(source:
         load_split(config, "validation", ["x", "y"])
 
 
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1]]),
+        ([[True, False], None], [[1, 0]]),
+        ([[1, 0], [1, 1]], [[1, 0], [1, 1]]),
+        ([[1, 0], [0]], [[1, 1], [1, 0]]),
+        ([[0], [1]], [[1, 0], [0, 1]]),
+        (
+            [[1, 0], [0, 1]],
+            r"column 'label': labels such as \[1, 0\] may be 0 or 1 for each class, or both ",
+        ),
+    ],
+)
+def test_two_numbers_are_read_in_the_one_way_that_is_possible_or_not_at_all(
+    source: Read, cells: list[Any], found: list[list[int]] | str
+) -> None:
+    config = source(table(cells), multi_label=True, drop_empty=True)
+    if isinstance(found, str):
+        with pytest.raises(DataError, match=found):
+            load_split(config, None, ["0", "1"])
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarningMessage)
+            assert [*load_split(config, None, ["0", "1"])[0]["label"]] == found
+
+
+def test_a_number_for_each_class_is_one_for_each_that_the_model_knows(source: Read) -> None:
+    config = source(table([[1.0, 0.0], [0.0, 1.0]]), multi_label=True)
+    with pytest.raises(
+        DataError, match=r"expected 0 or 1 for each of 3 classes, got \[1\.0, 0\.0\]"
+    ):
+        load_split(config, None, ["0", "1", "2"])
+    config = source(table([[1, 0], [0, 1]]), multi_label=True)  # lists of classes by number
+    assert [*load_split(config, None, ["0", "1", "2"])[0]["label"]] == [[1, 1, 0], [1, 1, 0]]
+
+
 SEVERAL = {"multi_label": True}
 PAIRS = {"text_pair_column": "answer"}
 EMPTY = "(first in row 1), counted from 0; fix them or set data.drop_empty=true"
@@ -163,7 +205,7 @@ REJECTED: list[tuple[Dataset, dict[str, Any], str]] = [
     (table([f"id {row}" for row in range(30)]), {}, "train (30 rows) has 30 labels, 30 of them once, such as id 0, id 1, id 10; that looks like an id of each row: name the column with the label, data.label_column=..."),
     (SAME, {}, "split train (4 rows): only 1 different texts of 2 classes, too few to cut a test split"),
     (TWO, {}, "(120 rows): only 2 different texts of 2 classes, too few to cut a test split"),
-    (table([0.5, 1.0] * 9), {}, "split train, column 'label': expected names or numbers of classes, each once,"),
+    (table([0.5, 1.0] * 9), {}, "split train, column 'label': expected integers or strings, each once,"),
     (table(["x"]).rename_column("text", "body"), {}, "reviews.csv, split train (1 rows): no column 'text' for data.text_column; it has body, label"),
     (table(["x"]), {"label_column": "stars"}, "no column 'stars' for data.label_column; it has text, label (a table's first line"),
     (table(["x"]), PAIRS, "no column 'answer'"),
@@ -181,9 +223,9 @@ REJECTED: list[tuple[Dataset, dict[str, Any], str]] = [
     (table(["x", "y"] * 20), SEVERAL, "no text of train has two labels; leave data.multi_label out, or"),
     (table([1, 2] * 20), SEVERAL, "no text of train has two labels"),
     (table(["a,b", "b", "", "c"] * 20), SEVERAL, "data.label_separator=... (it is ';')"),
-    (table([[1, 0, 0], [0, 1]]), SEVERAL, "each once, got [1, 0, 0]"),
+    (table([[1, 0, 0], [0, 1]]), SEVERAL, "0 or 1 for each class in all rows, got [1, 0, 0]"),
     (table([[1.0], [1.0, 0.5]]), SEVERAL, "got [1.0, 0.5]"),
-    (table([[1, 0], [0, 1]]), SEVERAL, "train (2 rows) has 0, 1 in every row"),
+    (table([[1, 0], [0, 1]]), SEVERAL, "or both classes by number; write [1.0, 0.0] for the first, and names of"),
     (table([[["x"]], [["y"]]]), SEVERAL, "column 'label': expected integers, strings or"),
     (table([[], []]), SEVERAL, "no text has a label"),
     (table(["", "", ""]), SEVERAL, "no text has a label"),
@@ -316,6 +358,5 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     assert facts == {"texts also in train": 1, "texts under different labels": 2}
     assert [str(warning.message) for warning in caught] == [
         "reviews.csv: 1 texts of validation and test also stand in train",
-        "reviews.csv: 2 of 5 rows hold a text that stands under different labels; `headscope labels` "
-        "lists labels that are probably wrong",
+        "reviews.csv: 2 of 5 rows hold a text that stands under different labels; `headscope labels` lists labels that are probably wrong",
     ]

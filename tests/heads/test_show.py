@@ -143,10 +143,15 @@ def test_where_the_answer_is_read_from_is_found() -> None:
 def test_where_a_text_may_have_several_classes_each_has_its_own_probability() -> None:
     model, tokenizer = classifier(problem_type="multi_label_classification")
     wrapped = SequenceClassifier(model, tokenizer)
-    (batch,) = wrapped.batches([TEXT, TEXT], [["praise", 0], []])
-    assert batch.labels.tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(DataError, match=r"labels: expected each text's classes by name or number"):
-        wrapped.batches([TEXT, TEXT], [[1.0, 1.0], [0.0, 0.0]])
+    for labels in (
+        [["praise", 0], []],
+        [[1.0, 1.0], [0.0, 0.0]],
+        [*torch.tensor([[1, 1], [0, 0]])],
+    ):
+        (batch,) = wrapped.batches([TEXT, TEXT], labels)
+        assert batch.labels.tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(ValueError, match=r"such as \[1, 0\] may be 0 or 1 for each class, or both"):
+        wrapped.batches([TEXT, TEXT], [[1, 0], [0, 1]])
     probabilities = headscope.show(model, tokenizer, TEXT).probabilities.values()
     own = logits_of(model, tokenizer, TEXT).logits[0].sigmoid().tolist()
     assert list(probabilities) == pytest.approx(own, abs=1e-6)

@@ -308,7 +308,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     examples.first.click()
     assert tab.locator("textarea").input_value() != first
     tab.locator(".facts-of-text >> text=Given label ✓").wait_for()
-    assert "validation texts were right" in tab.locator(".facts-of-text").inner_text()
+    assert "validation texts with" in tab.locator(".facts-of-text").inner_text()
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
         f"run {trained.folder.name}: 6 heads, {len(load_run(trained.folder).labels)} classes"
@@ -391,9 +391,35 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     assert tab.evaluate("document.activeElement.tagName") == "TEXTAREA"
     tab.keyboard.type("o k a")  # in the box these are letters
     shows(tab, ["[CLS]", "o", "k", "a", "[SEP]"])
-    assert tab.locator(".sum .class-name").all_inner_texts() == pair
     tab.keyboard.press("Escape")
     assert tab.evaluate("document.activeElement.tagName") == "BODY"
+
+
+def test_an_edited_text_keeps_its_classes_and_another_has_its_own(
+    open_page: Opener, run: Run
+) -> None:
+    from playwright.sync_api import expect
+
+    text = "a lovely film and a kind day"
+    another = "quite dark books were so very awful"
+    own = sorted(run.labels, key=expected(run, another).__getitem__, reverse=True)
+    tab = open_page(live_html(run, [text]))
+    names = tab.locator(".sum .class-name")
+    chosen = own[::-1][:2]
+    tab.locator(".choose-asked").select_option(label=chosen[0])
+    tab.locator(".choose-against").select_option(label=chosen[1])
+    for edited in (text + " today", "a lovely film", text):
+        tab.evaluate(TYPE, edited)
+        shows(tab, ["[CLS]", *edited.split(), "[SEP]"])
+        expect(names).to_have_text(chosen)
+    tab.evaluate(TYPE, another)
+    expect(names).to_have_text(own[:2])
+    tab.locator(".offer button").click()  # back to those that were chosen
+    expect(names).to_have_text(chosen)
+    tab.evaluate(TYPE, "")
+    shows(tab, ["[CLS]", "[SEP]"])
+    tab.evaluate(TYPE, another)
+    expect(names).to_have_text(own[:2])
 
 
 def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, run: Run) -> None:

@@ -344,7 +344,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.press(".")
     tab.drawn(300)
     tab.says(MATTERS, "Heads were ablated at step 200")
-    tab.says(".table h2", "heads were ablated at step 200")
+    tab.says(".table .about", "heads were ablated at step 200")
     tab.find(".answer button >> text=Go to step 200").click()
     tab.drawn(200)
     assert tab.find("img").count() == 0

@@ -155,8 +155,12 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener)
     assert tab.locator(".sum").text_content() == (
         "+3.10 words +0.50 biases = +3.60 log-odds of cats over 7"
     )
-    assert tab.locator(".cells-table .rest").text_content() == (
-        "+3.10 through layer 1 0.00 past the layer +0.50 biases above = +3.60"
+    assert (
+        tab.locator(".through")
+        .inner_text()
+        .startswith(
+            "+3.10 through these heads, +0.50 not through them (the residual connection, biases) = +3.60."
+        )
     )
     weights = maps[1][1]
     large = tab.locator(".head .large")

@@ -124,13 +124,27 @@ def quick(config: TrainConfig, steps: int = 4) -> TrainConfig:
     return config
 
 
-def test_a_checkpoint_is_trained_beside_its_control(tmp_path: Path) -> None:
-    config = quick(from_checkpoint(tmp_path), steps=1)
+def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> None:
+    frozen = 2
+    config = quick(from_checkpoint(tmp_path, frozen_layers=frozen), steps=1)
     report = train(replace(config, control="uniform"))
     assert report is not None
     metrics = json.loads((report.folder / "metrics.json").read_text())
     assert metrics["control"]["name"] == "averages in place of attention"
     assert metrics["control"]["loss"] != metrics["test"]["loss"]
+    model: Any = load_run(report.folder).model.model.bert
+    before = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint")
+    parts = ["embeddings", *(f"encoder.layer.{number}" for number in range(LAYERS))]
+    differs = [
+        not torch.equal(
+            torch.nn.utils.parameters_to_vector(model.get_submodule(part).parameters()),
+            torch.nn.utils.parameters_to_vector(before.get_submodule(part).parameters()),
+        )
+        for part in parts
+    ]
+    assert differs == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
+    with pytest.raises(ConfigError, match=r"frozen_layers: expected at most 3, .* got 4"):
+        train(quick(from_checkpoint(tmp_path / "more", frozen_layers=4)))
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:
@@ -174,6 +188,7 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
         ({"path": ""}, "path\n.*should be a directory or a Hub id"),
         ({"path": "./no", "evidence": False}, r"model\.path: expected a directory that exists"),
         ({"path": "some/id"}, "evidence\n.*should be false with model.path"),
+        ({"frozen_layers": 1}, "frozen_layers\n.*should be null without model.path"),
         ({"revision": "v1"}, "revision\n.*should be null without model.path"),
         ({"path": "some/id", "num_heads": 8}, "num_heads\n.*should be 4 with model.path"),
         ({"path": "some/id", "pooling": "mean"}, "pooling\n.*should be 'first' with model.path"),

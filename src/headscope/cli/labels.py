@@ -7,27 +7,33 @@ Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float, Int
 from pandas import DataFrame, Series
 from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
-from headscope.data.corpus import groups_of, row_keys
-from headscope.ground.errors import ConfigError
+from headscope.data.corpus import groups_of, read_split, row_keys
+from headscope.data.rows import read_rows
+from headscope.data.source import load_source
+from headscope.ground.errors import ConfigError, listed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import override
+from headscope.settings.checks import message, override
 from headscope.settings.commands import LabelsConfig
+from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
+ROW = "row"
+NUMBER = "headscope: number of the row"  # a name that no column of the data has
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table
 CHARACTERS = 40  # of a text in it
@@ -38,7 +44,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     """Print and write the texts whose label is probably wrong, the worst first.
 
     Raises:
-        ConfigError: for a run with data.multi_label.
+        ConfigError: for a run with data.multi_label, or an id_column that the data lack.
         DataError, RunError: if the run's data are gone or have changed.
     """
     console = terminal(console)
@@ -49,6 +55,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     with Bar(console, "reading texts"):
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
+        places = source_rows(run, config.id_column)
         roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
     folds = folds_of(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
@@ -61,21 +68,64 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
     found = suspects(texts, run.labels, shares).join(Series(roles, name="split"))
-    rows: list[Suspect] = found.to_dict("records")
-    write_rows(config.output, rows, [*found])
-    show_line(console, f"{len(rows)} of {len(texts)} texts have a label that is probably wrong")
+    suspicious: list[Suspect] = found.to_dict("records")
+    columns = dict.fromkeys([ROW, *filter(None, [config.id_column])], "")
+    for row in suspicious:  # no place: a label that data.drop_rows has corrected
+        row |= places[row["key"]].pop(0) if places[row["key"]] else columns
+    write_rows(config.output, suspicious, [*found, *columns])
+    show_line(
+        console, f"{len(suspicious)} of {len(texts)} texts have a label that is probably wrong"
+    )
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
     console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
     lines = [f"kept in {config.output}"]
-    if rows:
+    if suspicious:
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
             f"    headscope train ... data.drop_rows={config.output}",
         ]
     show_line(console, "\n".join(lines))
-    return rows
+    return suspicious
+
+
+def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Return the key of a text and its label -> the rows of the source that have both, in order.
+
+    A row has its number in its file or split, counted from 0 without the header, and its id.
+    """
+    data = run.config.data
+    source = load_source(data)
+    found = defaultdict(list)
+    for name in (data.train_split, data.validation_split, data.test_split):
+        if name is None or name not in source:
+            continue
+        whole = source[name]
+        numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
+        split = read_split(numbered, name, data)
+        read = split.with_labels(run.labels, data)
+        ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
+        for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
+            found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})
+    return found
+
+
+def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any]:
+    """Return a column of a split; a file of rows is read once more for it."""
+    path = data.file_of(name)
+    if column in split.column_names:
+        return list(values(split, column))
+    names = split.column_names
+    ids = []
+    if Path(path).is_file():
+        for row in read_rows(path, encoding=data.encoding, separator=data.separator):
+            names = [*row]
+            ids.append(row.get(column))
+    if column not in names:
+        expected = f"one of the columns {listed(names)} of {path}"
+        raise ConfigError(message("id_column", expected, column))
+    return ids
 
 
 def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:

@@ -113,7 +113,7 @@ def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple
     """
     source = load_source(config)
     name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
-    split = read_split(source, str(name), config)
+    split = read_split(source, str(name), config, len(labels))
     return limited(split.with_labels(labels, config), config.limit, config.split_seed), split.name
 
 
@@ -252,7 +252,9 @@ class Split:
             return texts.add_column("label", column)
 
 
-def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
+def read_split(
+    source: DatasetDict, name: str, config: DataConfig, num_classes: int | None = None
+) -> Split:
     """Check columns and labels of a split, and return its rows with a text and a label.
 
     Others are an error unless data.drop_empty is set.
@@ -265,7 +267,7 @@ def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     dataset = source[name]
     check_columns(dataset, name, config)
     where = place(name, config, config.label_column)
-    labels = labels_of(dataset, where, config)
+    labels = labels_of(dataset, where, config, num_classes)
     gaps = {
         column: np.fromiter(map(is_gap, values(dataset, column)), bool)
         for column in text_columns(config)
@@ -350,10 +352,6 @@ def check_classes(corpus: Corpus, config: DataConfig, hint: str = "") -> None:
     if len(present) < 2:
         raise DataError(
             f"{where} too few classes: expected two or more, got {listed(present) or 'none'}{hint}"
-        )
-    if (in_train == num_rows).all():
-        raise DataError(
-            f"{where} {listed(present)} in every row; write each row's own labels{hint}"
         )
     once = int((in_train == 1).sum())
     if not config.multi_label and once > num_rows / 2:

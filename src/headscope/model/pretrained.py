@@ -141,6 +141,19 @@ class PretrainedClassifier(Pretrained):
         positions = is_read.nonzero().flatten().tolist()
         return positions[0] if len(positions) == 1 else None
 
+    def freeze(self, layers: int) -> None:
+        """Freeze the embeddings and the first `layers` layers; ConfigError if there are fewer."""
+        encoder: Any = self.model.base_model
+        stacks = [part for part in encoder.modules() if isinstance(part, nn.ModuleList)]
+        stack = max(stacks, key=len)
+        if layers > len(stack):
+            raise ConfigError(
+                f"model.frozen_layers: expected at most {len(stack)}, the layers of model.path, "
+                f"got {layers}"
+            )
+        for part in (encoder.embeddings, *stack[:layers]):
+            part.requires_grad_(False)
+
 
 class Checkpoint(NamedTuple):
     """What a run starts from; `max_tokens` is what the model can read of a text."""

@@ -69,6 +69,7 @@ FREE = (
     "model.dropout",
     "model.attention_dropout",
     "model.evidence_dropout",
+    "model.frozen_layers",
 )
 Classifier = TextClassifier | PretrainedClassifier
 Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels

@@ -40,7 +40,7 @@ POOLINGS = get_args(PoolingKind)
 Position = Literal["learned", "sinusoidal", "rotary"]
 POSITIONS = get_args(Position)
 # Keys of the model that have a meaning with model.path.
-WITH_PATH = ("path", "revision", "dropout", "attention_dropout", "evidence")
+WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout", "evidence")
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
@@ -198,6 +198,9 @@ class ModelConfig(Settings):
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
     features_layer: Count = key(3, "the layer of features that is read")
+    frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
+        None, "with path: freeze the embeddings and the first N layers"
+    )
 
     def _conflicts(self) -> Conflicts:
         if self.attention not in ATTENTIONS and not is_import_path(self.attention):
@@ -207,6 +210,8 @@ class ModelConfig(Settings):
             return
         if self.features == "":
             yield "features", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
+        if self.frozen_layers is not None:
+            yield "frozen_layers", "null without model.path"
         if self.revision is not None and self.features is None:
             yield "revision", "null without model.path or model.features"
         if self.causal and self.pooling == "first":

@@ -21,6 +21,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import (
     Checkpoint,
+    PretrainedClassifier,
     build_frozen,
     build_pretrained,
     read_checkpoint,
@@ -195,6 +196,8 @@ def build_module(
     if isinstance(model, TextClassifier) and model.evidence is not None:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
+    if isinstance(model, PretrainedClassifier) and config.model.frozen_layers is not None:
+        model.freeze(config.model.frozen_layers)
     steps = total_steps(config.trainer, len(data.sampler("train")))
     # Several passes over few texts would teach the weights of n-grams those texts by heart.
     rate = config.optimizer.evidence_rate / data.passes
@@ -250,7 +253,8 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
 
     BERT's own optimizer leaves out norms and biases and nothing else (Devlin et al. 2019;
     exclude_from_weight_decay in optimization.py of their code). The weights of n-grams are a group
-    of their own, with evidence_rate and no decay.
+    of their own, with evidence_rate and no decay. Frozen parameters are in the groups and get no
+    gradient, so a run may be resumed with others frozen.
     """
     named = dict(model.named_parameters())
     ngram_weights = named.pop(NGRAM_WEIGHTS, None)

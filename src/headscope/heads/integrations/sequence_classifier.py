@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, moved
+from headscope.data.columns import is_many_hot
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, listed, shown
@@ -170,8 +171,8 @@ class SequenceClassifier(PretrainedClassifier):
             return torch.tensor([self._number(label) for label in labels])
         C = len(self.labels)
         rows = [as_list(names, f"labels[{row}]") for row, names in enumerate(labels)]
-        if any(len({*names}) < len(names) for names in rows):
-            raise DataError("labels: expected each text's classes by name or number, each once")
+        if is_many_hot(rows, C):
+            return torch.tensor(rows).long()
         classes = torch.zeros(len(labels), C, dtype=torch.long)
         for row, names in enumerate(rows):
             classes[row, [self._number(name) for name in names]] = 1

@@ -7,9 +7,9 @@ import { languageOf } from "./words.js";
 
 const LONGEST = 100_000; // characters; no run reads as many
 const KINDS = {
-  right: [t`✓ sure`, t`the next text that is classified rightly and surely`],
-  wrong: [t`✗ wrong`, t`the next text that is classified wrongly`],
-  unsure: [t`≈ unsure`, t`the next text that it is least sure of`],
+  right: [t`sure`, t`the next text that is classified rightly and surely`],
+  wrong: [t`wrong`, t`the next text that is classified wrongly`],
+  unsure: [t`unsure`, t`the next text that it is least sure of`],
 };
 
 /* `live` reads what is typed: store.typed, a text or the two of a pair. */
@@ -63,7 +63,7 @@ export function BoxTools({ store, live, examples }) {
     };
     return own.length > 0 && button(words, next, { name: "plain example", title });
   });
-  const words = store.kept === null ? t`Compare` : t`Compare with this`;
   const title = t`keep this text, and compare the next with it (k)`;
-  return [...chips, button(words, () => live.keep(live.result ?? null), { title })];
+  const shelf = examples.length > 0 && html`<span class="tools">${t`Examples:`} ${chips}</span>`;
+  return [shelf, button(t`Compare`, () => live.keep(live.result ?? null), { title })];
 }

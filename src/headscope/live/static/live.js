@@ -13,6 +13,7 @@ import { html } from "./preact.js";
 import { Report } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
+import { wordsOf } from "./words.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const KEYS = [
@@ -37,6 +38,8 @@ function pause() {
 class Live {
   constructor(store) {
     Object.assign(this, { store, classifier: null, parts: [], turn: 0, whole: null });
+    this.words = new Set(); // of the text whose classes are held
+    store.subscribe(["pair"], () => (this.words = this.wordsRead()));
     store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
   }
 
@@ -67,9 +70,23 @@ class Live {
     changeMind(store, this.result, (text) => this.logOdds(text));
   }
 
+  /* The different words of the text that is read. */
+  wordsRead() {
+    return new Set(wordsOf(this.parts.join(JOIN).toLowerCase()).map(({ segment }) => segment));
+  }
+
+  /* Whether this is another text than that whose classes are held: the two share fewer than half
+     of the words of the longer one. Texts that are compared have the same classes. */
+  isAnother() {
+    const words = this.wordsRead();
+    const shared = [...words].filter((word) => this.words.has(word)).length;
+    return this.store.kept === null && 2 * shared < Math.max(words.size, this.words.size);
+  }
+
   /* Another text altogether, whose classes are its own; or of the same classes. */
   open(parts, pair = null) {
-    this.store.set({ pair, typed: parts, isChoice: true });
+    this.parts = parts;
+    this.store.set({ pair: pair && [...pair], typed: parts, isChoice: true });
     return this.read(parts);
   }
 
@@ -79,8 +96,9 @@ class Live {
   }
 
   compute(parts, ablations, show) {
-    const steps = this.classifier.steps(parts, { ablations, labels: this.store.pair ?? [] });
-    return this.work(steps, show);
+    const { pair, chosen } = this.store;
+    const labels = [pair, chosen].flatMap((places) => places ?? []);
+    return this.work(this.classifier.steps(parts, { ablations, labels }), show);
   }
 
   /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
@@ -106,7 +124,8 @@ class Live {
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
     if (!isSame) {
       const index = { ...page.index, texts: [text] };
-      store.set({ index, lit: null, query: 0, key: null });
+      const pair = this.isAnother() ? null : store.pair;
+      store.set({ index, pair, lit: null, query: 0, key: null });
     }
     if (this.since !== since) store.set({ seconds: (performance.now() - since) / 1000 });
     this.since = since; // of a text that is shown twice the first time counts
@@ -141,9 +160,10 @@ class Live {
       this.keep(this.result);
     }
     const known = [...ablated].filter(([place]) => isHead(place.split(",").map(Number)));
-    const isPair = pair?.every((place) => place < classes.length);
+    const chosen = pair?.every((place) => place < classes.length) ? pair : null;
     const typed = store.typed.map((_, at) => (parts ?? page.live.parts)[at] ?? "");
-    store.set({ ablated: new Map(known), pair: isPair ? pair : null, typed, unit });
+    this.parts = typed; // whose classes these are
+    store.set({ ablated: new Map(known), pair: chosen, chosen, typed, unit });
     await this.read(typed);
     store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
     if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);

@@ -79,10 +79,7 @@ function flipLine(store, { removed, now, rest }, open) {
   if (rest === null) {
     return t`No removal of up to ${removed.length} words was found that changes it.`;
   }
-  const names = removed.map(({ word }, at) => {
-    const before = at === removed.length - 1 ? t` and “` : t`, “`;
-    return [at === 0 ? t`“` : before, isolated(word), t`”`];
-  });
+  const names = removed.map(({ word }, at) => [at === 0 ? "" : t`, `, "“", isolated(word), "”"]);
   const name = html`<strong>${classLabel(store, now)}</strong>`;
   return parts`Without ${names} it is ${name}. ${button(t`Remove them`, () => open(rest))}`;
 }

@@ -1,5 +1,6 @@
 /* The log-odds of a class against another as sums: see docs/contributions.md. */
 
+import { addedUp, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
@@ -47,11 +48,14 @@ class Contributions {
     this.unseen = part("rest")?.[0] ?? 0; // of words that are not shown
     this.cells = part("heads"); // [layers, heads, tokens]
     this.rest = part("heads_rest") ?? new Float32Array(layers * heads);
-    this.biasesOf = part("biases"); // [layers + 1]
-    this.biases = sumOf(this.biasesOf);
+    this.biases = sumOf(part("biases")); // of [layers + 1]
     this.total = part("log_odds")?.[0] ?? sumOf(this.words) + this.unseen + this.biases;
     const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
     this.missed = Math.abs(missed) > MOST_MISSED ? missed : 0; // what is in no part
+    // All parts to two decimals, rounded once: they add up, and are the same wherever they stand.
+    const all = [this.unseen, this.biases, this.missed, ...this.words];
+    const [unseen, biases, notAttributed, ...words] = roundedTo(all, this.total);
+    this.shown = { unseen, biases, missed: notAttributed, words, total: addedUp([this.total]) };
   }
 
   has(layer, head) {
@@ -85,11 +89,12 @@ class Contributions {
       .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
   }
 
-  /* The layer whose heads pass most. */
+  /* The layer whose heads pass most of the sum. */
   get layer() {
-    const size = (layer) => sumOf(this.headsOf(layer).map(([, value]) => Math.abs(value)));
-    const layers = Array.from({ length: this.layers }, (_, layer) => layer);
-    return layers.reduce((best, layer) => (size(layer) > size(best) ? layer : best), 0);
+    const sums = Array.from({ length: this.layers }, (_, layer) => {
+      return sumOf(this.headsOf(layer).map(([, value]) => value)) * Math.sign(this.total);
+    });
+    return sums.indexOf(Math.max(...sums));
   }
 
   /* And of it the head that passes most. */
@@ -97,22 +102,12 @@ class Contributions {
     return this.headsOf(this.layer)[0]?.[0] ?? 0;
   }
 
-  biasesAbove(layer) {
-    return sumOf(this.biasesOf.slice(layer + 1));
-  }
-
-  /* What goes past the heads of a layer, in the residual stream. */
-  past(layer) {
-    const through = sumOf(this.headsOf(layer).map(([, value]) => value));
-    return this.total - this.missed - this.biasesAbove(layer) - through;
-  }
-
-  /* What the words of a text add: {units, sums, groups, scale}. A group is of equal words, as
-     {word, places, value}, the largest first; `scale` has the full colour. */
+  /* What the words of a text add, to two decimals: {units, sums, groups, scale}. A group is of
+     equal words, as {word, places, value}, the largest first; `scale` has the full colour. */
   inWords(shownText, unit) {
     const units = unitsOf(shownText, unit);
     if (!this.byUnit.has(units)) {
-      const sums = units.map(({ start, end }) => sumOf(this.words.subarray(start, end)));
+      const sums = units.map(({ start, end }) => addedUp(this.shown.words.slice(start, end)));
       const scale = sums.reduce((most, value) => Math.max(most, Math.abs(value)), LEAST_SCALE);
       this.byUnit.set(units, { units, sums, groups: groupsOf(units, sums), scale });
     }
@@ -131,9 +126,10 @@ class Contributions {
 function groupsOf(units, sums) {
   const groups = new Map();
   units.forEach(({ word }, at) => {
-    if (!groups.has(word)) groups.set(word, { word, places: [], value: 0 });
-    groups.get(word).places.push(at);
-    groups.get(word).value += sums[at];
+    const group = groups.get(word) ?? { word, places: [], value: 0 };
+    group.places.push(at);
+    group.value = addedUp([group.value, sums[at]]);
+    groups.set(word, group);
   });
   return [...groups.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }

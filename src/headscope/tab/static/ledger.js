@@ -4,37 +4,34 @@
 import { contributionsOf, sumOf } from "./contributions.js";
 import { Panel, classLabel, formatSigned, isolated, legible, pointing } from "./parts.js";
 import { html } from "./preact.js";
-import { roundedTo } from "./rounding.js";
+import { addedUp } from "./rounding.js";
 import { parts, t } from "./strings.js";
 import { languageOf } from "./words.js";
 
 const LEAST = 0.025; // share of the bar, below which a word is one of the others
 const MOST = 12; // words that have a part of their own
 
-/* The parts of the log-odds, to the hundredth, that add up; and their total. */
-function termsOf(found, { units, groups }) {
+/* The parts of the log-odds. */
+function termsOf({ missed, shown }, { units, groups }) {
   const size = sumOf(groups.map(({ value }) => Math.abs(value)));
   const isLarge = ({ value }, at) => at < MOST && Math.abs(value) >= LEAST * size;
-  const named = groups.filter(isLarge).map(({ word, places, value }) => {
+  const terms = groups.filter(isLarge).map(({ word, places, value }) => {
     const times = places.length > 1 ? ` ×${places.length}` : "";
     const name = `${legible(word)}${times}`;
-    return { kind: "word", word, name, value, units: places.map((at) => units[at]) };
+    return { kind: "word", word, times, name, number: value, units: places.map((at) => units[at]) };
   });
-  const rest = groups.slice(named.length);
-  const terms = [...named];
+  const rest = groups.slice(terms.length);
   if (rest.length > 0) {
     const tokens = rest.flatMap(({ places }) => places.map((at) => units[at]));
     const name = tokens.length === 1 ? t`1 other word` : t`${tokens.length} other words`;
-    const value = sumOf(rest.map((group) => group.value));
-    terms.push({ kind: "others", name, value, units: tokens });
+    const number = addedUp(rest.map(({ value }) => value));
+    terms.push({ kind: "others", name, number, units: tokens });
   }
-  const { unseen, biases, missed } = found;
-  if (unseen !== 0) terms.push({ kind: "others", name: t`words not shown`, value: unseen });
-  terms.push({ kind: "biases", name: t`biases`, value: biases });
-  if (missed !== 0) terms.push({ kind: "missed", name: t`not attributed`, value: missed });
-  const total = Math.round(100 * found.total);
-  const numbers = roundedTo(terms.map(({ value }) => value), total);
-  return [terms.map((term, at) => ({ ...term, number: numbers[at] / 100 })), total / 100];
+  const { unseen, biases } = shown;
+  if (unseen !== 0) terms.push({ kind: "others", name: t`words not shown`, number: unseen });
+  terms.push({ kind: "biases", name: t`biases`, number: biases });
+  if (missed !== 0) terms.push({ kind: "missed", name: t`not attributed`, number: shown.missed });
+  return terms;
 }
 
 /* Parts for the class from 0 to the right, those against it back to the left, in percent. */
@@ -57,10 +54,11 @@ export function Ledger({ store }) {
   const found = contributionsOf(store);
   if (found === null) return null;
   const { lit } = store;
-  const [terms, total] = termsOf(found, found.inWords(store.shownText, store.unit));
+  const { total } = found.shown;
+  const terms = termsOf(found, found.inWords(store.shownText, store.unit));
   const { rows, place } = laidOut(terms, total);
   const words = terms.map(({ name, number }) => `${name} ${formatSigned(number)}`).join(", ");
-  const segmentOf = ({ kind, word, name, number, units = [], from, wide }) => {
+  const segmentOf = ({ kind, word, times, name, number, units = [], from, wide }) => {
     const isLit = lit !== null && units.some(({ start, end }) => lit >= start && lit < end);
     const names = ["segment", kind, number < 0 && "less", isLit && "lit"].filter(Boolean);
     return html`<div
@@ -68,7 +66,7 @@ export function Ledger({ store }) {
       style=${{ "--from": `${from}%`, "--wide": `${wide}%` }}
       data-token=${kind === "word" ? units[0].start : null}
     >
-      <b>${word === undefined ? name : isolated(word)}</b><span>${formatSigned(number)}</span>
+      <b>${word ? isolated(word) : name}${times}</b><span>${formatSigned(number)}</span>
     </div>`;
   };
   const label = (value, ...content) => {
@@ -76,8 +74,10 @@ export function Ledger({ store }) {
     return html`<span class=${place(value) > 50 ? "end" : ""} style=${style}>${content}</span>`;
   };
   const filled = rows.filter((row) => row.length > 0);
-  const sum = html`<span class="sum">${sumLine(store, found, terms, total)}</span>`;
-  const end = [formatSigned(total), " → ", classLabel(store, found.asked)];
+  const sum = html`<span class="sum">${sumLine(store, found)}</span>`;
+  const name = classLabel(store, total < 0 ? found.against : found.asked);
+  const sized = [name, ` ${formatSigned(total)}`];
+  const end = total < 0 ? ["← ", sized] : [sized, " →"]; // to where the bar runs
   return html`<${Panel} name="adds-up" title=${t`What it adds up to`} about=${sum}>
     <div
       class="ledger" role="img" aria-label="${words} = ${formatSigned(total)}"
@@ -88,14 +88,14 @@ export function Ledger({ store }) {
 }
 
 /* The sum in words: all words, and what stands beside them. */
-function sumLine(store, { asked, against }, terms, total) {
-  const isWord = ({ kind }) => kind === "word" || kind === "others";
-  const sums = [{ name: t`words`, number: sumOf(terms.filter(isWord).map((term) => term.number)) }];
-  sums.push(...terms.filter((term) => !isWord(term)));
-  const shown = sums.map(({ name, number }, at) => {
-    return [at === 0 ? "" : " ", html`<strong>${formatSigned(number)}</strong>`, ` ${name}`];
+function sumLine(store, { asked, against, missed, shown }) {
+  const { total, biases } = shown;
+  const sums = [[addedUp([total, -biases, -shown.missed]), t`words`], [biases, t`biases`]];
+  if (missed !== 0) sums.push([shown.missed, t`not attributed`]);
+  const all = sums.map(([number, name]) => {
+    return [html`<strong>${formatSigned(number)}</strong>`, ` ${name} `];
   });
-  const toward = against < 0 ? t`its absence` : classLabel(store, against);
   const end = html`<strong>${formatSigned(total)}</strong>`;
-  return [shown, " = ", parts`${end} log-odds of ${classLabel(store, asked)} over ${toward}`];
+  const [first, second] = [asked, against].map((place) => classLabel(store, place));
+  return [all, "= ", parts`${end} log-odds of ${first} over ${second}`];
 }

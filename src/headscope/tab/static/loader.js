@@ -58,7 +58,8 @@ export class Loader {
     if (run === store.run && place >= 0) chosen.text = place;
     chosen.headChosen = layer !== null || head !== null;
     const places = { layer: layer ?? 0, head: head ?? 0, query: query ?? 0, key: null };
-    store.set({ ...others, ...chosen, ...places, run, step, wanted: text });
+    const own = { run, step, wanted: text, chosen: others.pair ?? null };
+    store.set({ ...others, ...chosen, ...places, ...own });
   }
 
   async loadIndex() {
@@ -105,7 +106,7 @@ export class Loader {
     this.requests(load, ([[maps, failure], [numbers, other]]) => {
       if (run !== store.run || text !== store.text) return;
       const said = (words) => words && t`Step ${step.step}: ${words}`;
-      store.setErrors({ maps: said(failure), numbers: said(other) });
+      store.setErrors({ maps: said(failure ?? other), numbers: said(other) });
       store.set({ maps, numbers, shown: maps && step.step });
       if (step.step === bestStep(store.index)?.step) store.set({ bestNumbers: numbers });
     });

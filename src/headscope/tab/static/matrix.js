@@ -4,11 +4,10 @@
 import { allHeads } from "./answer.js";
 import { contributionsOf, sumOf } from "./contributions.js";
 import {
-  Panel, SumBar, button, chooser, formatSigned, isolated, percent, pointing, tint, unfolder,
-  useWidth,
+  Panel, SumBar, button, formatSigned, isolated, percent, pointing, tint, unfolder, useWidth,
 } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
-import { roundedTable, roundedTo } from "./rounding.js";
+import { addedUp, roundedTo } from "./rounding.js";
 import { t } from "./strings.js";
 import { languageOf } from "./words.js";
 
@@ -17,6 +16,7 @@ const STATES = [
   ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
   ["zero", t`off`, t`its output set to zero`],
 ];
+const ENOUGH = t`the fewest that are enough over many texts; all others off`;
 
 export function Matrix({ store }) {
   const found = contributionsOf(store);
@@ -37,14 +37,8 @@ function Cells({ store, found }) {
   }, [shownText, shown, unit, pair?.join(), layer, isWhole, room]);
   const columns = names.map((name) => words.groups.findIndex((group) => group.word === name));
   const table = numbersOf(found, layer, words, heads, columns);
-  const isOne = found.layers === 1;
-  const where = layer === 0 ? t`at that word` : t`at that position, where the words have mixed`;
-  const about = `${isOne ? "" : `${store.layerName(layer)}, `}${where}`;
-  // Of another layer the head that passes most.
-  const chooseLayer = (each) => store.chooseHead(Number(each), found.headsOf(Number(each))[0]?.[0]);
-  const layers = store.index.layers.map((_, at) => [String(at), store.layerName(at)]);
+  const about = found.layers > 1 && layersOf(store, found, layer);
   const tools = [
-    !isOne && chooser("layer", t`Layer`, String(layer), layers, chooseLayer),
     store.canSwitch && switches(store),
     unfolder(t`All heads and words`, isWhole, setWhole),
   ];
@@ -55,7 +49,19 @@ function Cells({ store, found }) {
     ><table class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}>
       ${grid(store, found, layer, words, heads, columns, table)}
     </table></div>
+    ${sumsOf(found, layer, table)}
   </${Panel}>`;
+}
+
+/* A button for each layer, which shows of it the head that passes most. */
+function layersOf(store, found, layer) {
+  const buttons = store.index.layers.map((_, at) => {
+    const own = { title: store.layerName(at), "aria-pressed": String(at === layer) };
+    const choose = () => store.chooseHead(at, found.headsOf(at)[0]?.[0]);
+    return button(String(at), choose, { name: "state", ...own });
+  });
+  const group = { class: "switch", role: "group", "aria-label": t`Layer` };
+  return [t`Layer`, html`<span ...${group}>${buttons}</span>`];
 }
 
 /* All heads on, and only those that are enough over many texts, where these are fewer than all. */
@@ -69,15 +75,15 @@ function switches(store) {
     const others = all.filter((place) => !kept.includes(place));
     store.set({ ablated: new Map(others.map((place) => [place, "zero"])), isChoice: true });
   };
-  const words = t`Only the heads that are enough over many texts (${count})`;
+  const words = t`Only the best ${count} heads`;
   const allOn = () => store.set({ ablated: new Map(), isChoice: true });
   return [
-    count > 0 && count < heads.length && button(words, keepOnly, { title: t`all others off` }),
+    count > 0 && count < heads.length && button(words, keepOnly, { title: ENOUGH }),
     button(t`All heads on`, allOn, { title: t`undo (a)`, disabled: ablated.size === 0 }),
   ];
 }
 
-/* All numbers, in hundredths that add up. */
+/* All numbers, to two decimals, which add up. */
 function numbersOf(found, layer, words, heads, columns) {
   const hasRest = columns.length < words.groups.length || found.unseen !== 0;
   const lineOf = (head) => {
@@ -86,21 +92,14 @@ function numbersOf(found, layer, words, heads, columns) {
     return hasRest ? [...cells, found.headSum(layer, head) - sumOf(cells)] : cells;
   };
   const lines = heads.map(lineOf);
-  const sums = lines.map(sumOf);
-  const ofColumns = (lines[0] ?? []).map((_, at) => sumOf(lines.map((line) => line[at])));
-  const above = found.biasesAbove(layer);
-  const parts = [[t`past the layer`, found.past(layer)], [t`biases above`, above]];
-  if (found.missed !== 0) parts.push([t`not attributed`, found.missed]);
-  const total = Math.round(100 * found.total);
-  const [all, ...rest] = roundedTo([sumOf(sums), ...parts.map(([, value]) => value)], total);
-  const rows = roundedTo(sums, all);
-  const bottom = roundedTo(ofColumns, all);
-  const cells = roundedTable(lines, rows, bottom);
-  const ends = parts.map(([name], at) => [name, rest[at]]);
-  return { cells, rows, bottom, all, ends, total, hasRest };
+  const rows = lines.map(addedUp);
+  const cells = lines.map((line, at) => roundedTo(line, rows[at]));
+  const bottom = (cells[0] ?? []).map((_, at) => addedUp(cells.map((line) => line[at])));
+  const all = addedUp(rows);
+  // What does not pass through these heads takes what rounding leaves.
+  const past = addedUp([found.shown.total, -found.shown.missed, -all]);
+  return { cells, rows, bottom, all, past, hasRest };
 }
-
-const shownAs = (hundredths) => formatSigned(hundredths / 100);
 
 function grid(store, found, layer, words, heads, columns, table) {
   const { units, groups, scale } = words;
@@ -120,34 +119,43 @@ function grid(store, found, layer, words, heads, columns, table) {
   const counted = (all) => sumOf(all.map(({ places }) => places.length));
   const rest = t`${counted(groups) - counted(shown)} others`;
   if (table.hasRest) header.push(html`<th scope="col" class="others">${rest}</th>`);
-  const most = table.rows.reduce((top, sum) => Math.max(top, Math.abs(sum / 100)), scale);
+  const most = table.rows.reduce((top, sum) => Math.max(top, Math.abs(sum)), scale);
   const rows = heads.map((head, at) => {
     const cells = table.cells[at].map((number, column) => {
       const own = shown[column] ? of(shown[column], "cell") : { class: "cell others" };
-      const color = tint(number / 100, scale, own.class);
-      return html`<td ...${own} ...${color}>${shownAs(number)}</td>`;
+      const color = tint(number, scale, own.class);
+      return html`<td ...${own} ...${color}>${formatSigned(number)}</td>`;
     });
     return html`<tr key=${head}>
       <th scope="row">${nameOf(store, found, layer, head)}</th>${cells}<td class="sum-of">
-        <b>${shownAs(table.rows[at])}</b><${SumBar} value=${table.rows[at] / 100} scale=${most} />
+        <b>${formatSigned(table.rows[at])}</b><${SumBar} value=${table.rows[at]} scale=${most} />
       </td>
     </tr>`;
   });
   const foot = table.bottom.map((number, at) => {
-    return html`<td ...${shown[at] ? of(shown[at], "") : {}}>${shownAs(number)}</td>`;
+    return html`<td ...${shown[at] ? of(shown[at], "") : {}}>${formatSigned(number)}</td>`;
   });
-  const name = found.layers === 1 ? t`the layer` : store.layerName(layer);
-  const ends = table.ends.map(([words, number]) => ` ${shownAs(number)} ${words}`);
   return html`
     <thead><tr><td></td>${header}<th scope="col">${t`sum`}</th></tr></thead>
     <tbody>${rows}</tbody>
     <tfoot>
-      <tr><th scope="row">${t`all heads`}</th>${foot}<td>${shownAs(table.all)}</td></tr>
-      <tr><td></td><td class="rest" colspan=${header.length + 1}>
-        ${t`${shownAs(table.all)} through ${name}`}${ends} =${" "}
-        <strong>${shownAs(table.total)}</strong>
-      </td></tr>
+      <tr><th scope="row">${t`these heads`}</th>${foot}<td>${formatSigned(table.all)}</td></tr>
     </tfoot>`;
+}
+
+/* What passes through these heads and what does not, and why a column is not its word's sum. */
+function sumsOf({ missed, shown }, layer, { all, past }) {
+  const ends = [
+    t`${formatSigned(all)} through these heads`,
+    t`${formatSigned(past)} not through them (the residual connection, biases)`,
+  ];
+  if (missed !== 0) ends.push(`${formatSigned(shown.missed)} ${t`not attributed`}`);
+  const differs = layer === 0
+    ? t`A word’s own number also has what does not pass through these heads.`
+    : t`A position holds what it collected from other words: its sum is not its word’s number.`;
+  return html`<p class="through">
+    ${ends.join(", ")} = <strong>${formatSigned(shown.total)}</strong>. ${differs}
+  </p>`;
 }
 
 /* A head's switch and name; of a record, what the asked class would have without it. */

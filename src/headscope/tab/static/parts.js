@@ -1,6 +1,7 @@
 /* Names, numbers and the parts of views. Text is a child or an attribute, and never markup. */
 
 import { html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { t } from "./strings.js";
 
 const CONTROL = new RegExp(
   "[\\p{Cc}\\p{Zl}\\p{Zp}\\p{Cs}]|" +
@@ -30,11 +31,11 @@ export function isolated(text, name = "") {
   return html`<bdi class=${name} title=${title}>${legible(text)}</bdi>`;
 }
 
+/* The name of a class, by its place among the classes; -1 is the absence of the asked one. */
 export function className({ index }, place) {
-  return index.classes[place] ?? `class ${place}`;
+  return place < 0 ? t`its absence` : (index.classes[place] ?? `class ${place}`);
 }
 
-/* The name of a class, by its place among the classes. */
 export function classLabel(store, place) {
   return isolated(className(store, place), "class-name");
 }
@@ -84,7 +85,7 @@ export function Panel({ name, title, about, tools, error, children }) {
   const id = `${name}-heading`;
   return html`<section class="panel ${name}" aria-labelledby=${id}>
     <div class="heading">
-      <h2 id=${id}>${title}${about && html`<small>${about}</small>`}</h2>
+      <h2 id=${id}>${title}</h2>${about && html`<div class="about">${about}</div>`}
       <div class="tools">${tools}</div>
     </div>
     <${Failure} message=${error} />

@@ -11,13 +11,11 @@ import { unreadOf } from "./words.js";
 const CLASSES = 4; // of the list
 const SOME = 100; // validation texts, which tell how sure a prediction is
 
-/* Odds in words: 1,130 to 1, or 1 to 12. */
+/* Odds in words: 1,130 of 1,130 to 1. */
 function oddsOf(logOdds) {
   const odds = Math.exp(Math.abs(logOdds));
-  let words = t`over a million`;
-  if (odds < 10) words = odds.toFixed(1);
-  else if (odds < 1e6) words = count(Math.round(odds.toPrecision(3)));
-  return logOdds >= 0 ? t`${words} to 1` : t`1 to ${words}`;
+  if (odds < 10) return odds.toFixed(1);
+  return odds < 1e6 ? count(Math.round(odds.toPrecision(3))) : t`over a million`;
 }
 
 export function Prediction({ store }) {
@@ -34,9 +32,9 @@ export function Prediction({ store }) {
     <p class="predicted ${sideOf(index, predicted, found)}" aria-live="polite" aria-atomic="true">
       ${isolated(predicted, "name")} <strong>${isOne ? percent(ranked[0][1]) : ""}</strong>
     </p>
+    <ul class="facts-of-text">${facts}</ul>
     ${found && questionOf(store, found)}
     <p class="offer" role="status">${found && offerOf(store, found)}</p>
-    <ul class="facts-of-text">${facts}</ul>
     <ul class="bars classes">${classesOf(store, ranked, found)}</ul>
   </${Panel}>`;
 }
@@ -48,9 +46,8 @@ function sideOf({ classes }, name, found) {
   return name === classes[found.against] ? "against" : "";
 }
 
-function questionOf(store, { asked, against, total }) {
-  const known = [...new Set([...knownClasses(store.maps), asked, against])];
-  const places = known.filter((place) => place >= 0).sort((a, b) => a - b);
+function questionOf(store, { asked, against, shown: { total } }) {
+  const places = knownClasses(store.maps).sort((a, b) => a - b);
   const options = places.map((place) => [String(place), className(store, place)]);
   // The two change places rather than be the same.
   const ask = (place) => {
@@ -62,26 +59,36 @@ function questionOf(store, { asked, against, total }) {
   const names = [t`Class that is asked for`, t`Class that it is held against`];
   const first = chooser("asked", names[0], String(asked), options, ask);
   const second = chooser("against", names[1], String(against), options, hold);
+  const toward = classLabel(store, total < 0 ? against : asked);
+  const odds = [formatSigned(total), oddsOf(total)];
   return html`<div class="question">
     ${parts`${first} over ${against < 0 ? t`its absence` : second}`}
-    <p class="odds">${t`${formatSigned(total)} log-odds, about ${oddsOf(total)}`}</p>
+    <p class="odds">${parts`${odds[0]} log-odds, ${odds[1]} to 1 for ${toward}`}</p>
   </div>`;
 }
 
-/* Where other classes are the likeliest now, they are a click away. */
+/* What is explained, where that is not the likeliest class over the runner-up; these, or classes
+   that were chosen before, are a click away. */
 function offerOf(store, { asked, against }) {
-  const own = ownPair(store.maps);
-  const { pair } = store;
-  if (pair !== null && (pair[0] !== asked || pair[1] !== against)) {
+  const { pair, chosen, maps } = store;
+  const own = ownPair(maps);
+  const isShown = (places) => places.join() === `${asked},${against}`;
+  if (pair !== null && !isShown(pair)) {
     return t`The sums of the classes chosen before are not known here.`;
   }
-  if (own[0] === asked && own[1] === against) return null;
-  const [first, second] = own.map((place) => {
-    return place < 0 ? t`its absence` : className(store, place);
-  });
-  const ask = button(t`Ask for ${first} over ${second}`, () => store.choosePair(own));
-  if (own[0] === asked) return parts`Now the runner-up is ${classLabel(store, own[1])}. ${ask}`;
-  return parts`Now the likeliest is ${classLabel(store, own[0])}. ${ask}`;
+  const offer = isShown(own) ? chosen : own;
+  if (offer === null || isShown(offer)) return null;
+  const [first, second] = offer.map((place) => className(store, place));
+  const words = t`${first} over ${second}`;
+  if (offer === chosen) return button(t`Back to ${words}`, () => store.choosePair(chosen));
+  const isElse = own[0] !== asked && own[0] !== against;
+  const look = { name: isElse ? "plain primary" : "plain" };
+  const names = [asked, against, own[0]].map((place) => classLabel(store, place));
+  return [
+    parts`Explained below: ${names[0]} over ${names[1]}`,
+    isElse && parts`, not ${names[2]}`,
+    html`<br />${button(t`Explain ${words}`, () => store.choosePair(own, null), look)}`,
+  ];
 }
 
 /* What to mind: [words, class] of each line. */
@@ -138,5 +145,6 @@ function sureOf(curve, maps) {
   if (found === undefined) return t`Less sure than every validation text.`;
   const [least, texts, right] = found;
   const from = (Math.floor(1000 * least) / 10).toFixed(1);
-  return t`At ${from} % or more ${count(right)} of ${count(texts)} validation texts were right.`;
+  const share = html`<strong>${t`${count(right)} of ${count(texts)}`}</strong>`;
+  return parts`${share} validation texts with ${from} % or more were right.`;
 }

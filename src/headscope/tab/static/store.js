@@ -69,8 +69,8 @@ class Store {
   }
 
   /* Hold other classes against each other; that makes an entry in the history. */
-  choosePair(pair) {
-    this.set({ pair, isChoice: true });
+  choosePair(pair, chosen = pair) {
+    this.set({ pair, chosen, isChoice: true });
   }
 
   /* Put a head on, or in place of its map or output an ablation. */
@@ -102,6 +102,7 @@ const EMPTY = {
   headChosen: false, query: 0, key: null, compare: null, wanted: null,
   unit: "word", // that contributions are summed over
   pair: null, // the classes that are held against each other, by their places: [asked, against]
+  chosen: null, // the pair that was chosen by hand, of this text or of one before
   lit: null, // the token of the word that is pointed at
   canSwitch: false, // whether the network runs here, with heads on or off
   ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs

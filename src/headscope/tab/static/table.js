@@ -34,11 +34,8 @@ export function HeadTable({ store }) {
   const [sorted, sort] = useState(null);
   const { index, numbers, errors } = store;
   const title = t`Numbers of every head`;
-  if (errors.numbers) {
-    const isSaid = errors.numbers === errors.maps; // above, of the same file
-    const words = isSaid ? t`The numbers of this step cannot be read.` : errors.numbers;
-    return html`<${Panel} name="table" title=${title} error=${words} />`;
-  }
+  const error = errors.numbers && t`The numbers of this step cannot be read.`; // why stands above
+  if (error) return html`<${Panel} name="table" title=${title} error=${error} />`;
   if (index === null || numbers === null) return null;
   const { measures, extra } = numbers;
   const known = FIRST.filter((name) => OF_EXTRA[name] in extra || Object.hasOwn(measures, name));

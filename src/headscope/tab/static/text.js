@@ -82,7 +82,7 @@ function blocksOf(nodes, units, { segments }) {
 }
 
 export function TextView({ store, children }) {
-  const { shownText, unit } = store;
+  const { shownText, unit, errors } = store;
   const found = contributionsOf(store);
   const words = found?.inWords(shownText, unit);
   const unread = unreadOf(shownText);
@@ -93,7 +93,6 @@ export function TextView({ store, children }) {
   const tools = found && [
     legendOf(store, found, words), chooser("unit", t`Sums`, unit, UNITS, chooseUnit),
   ];
-  const { errors } = store;
   return html`<${Panel} name="text" title=${t`Text`} tools=${tools} error=${errors.maps}>
     ${children}
     <${Failure} message=${errors.other} />
@@ -108,9 +107,9 @@ export function TextView({ store, children }) {
 }
 
 function legendOf(store, { asked, against }, { scale }) {
-  const far = against < 0 ? t`against` : classLabel(store, against);
+  const [near, far] = [asked, against].map((place) => classLabel(store, place));
   return html`<span class="scale">
-    ${far}<span class="ramp" aria-hidden="true"></span>${classLabel(store, asked)}
+    ${far}<span class="ramp" aria-hidden="true"></span>${near}
     <small>${t`linear; full colour: ${`±${scale.toFixed(2)}`}`}</small>
   </span>`;
 }
@@ -119,7 +118,7 @@ function legendOf(store, { asked, against }, { scale }) {
 function nameOf(store, name, maps, found) {
   const { predicted } = maps.prediction(store.index.classes);
   const words = [isolated(name, "name"), ": ", isolated(predicted)];
-  return [...words, t`, ${formatSigned(found.total)} log-odds`];
+  return [...words, t`, ${formatSigned(found.shown.total)} log-odds`];
 }
 
 /* What is compared with, on the same scale, and the words by which another text differs. */

@@ -17,9 +17,7 @@ export function Toolbar({ store, tools }) {
     return [String(place), `${named}: ${legible(each.text, 40)}`];
   });
   const isChosen = page === null || page.texts.length > 1;
-  const chooseText = (text) => {
-    store.set({ text: Number(text), pair: null, query: 0, key: null });
-  };
+  const chooseText = (text) => store.set({ text: Number(text), pair: null, query: 0, key: null });
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
       ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store)}
@@ -41,7 +39,8 @@ function runChoice(store) {
     return [run, run + (error ? t` (cannot be read)` : "")];
   });
   const choose = (run) => {
-    store.set({ run, step: null, stepChosen: false, follow: true, pair: null, key: null });
+    const ofRun = { step: null, stepChosen: false, follow: true, pair: null, chosen: null };
+    store.set({ run, ...ofRun, key: null });
   };
   return labelled("run", t`Run`, store.run ?? "", options, choose);
 }

@@ -27,6 +27,11 @@ function segmentsOf(text) {
   return segmenter.segment(text);
 }
 
+/* The words of a text as {segment, index}, without spaces and punctuation. */
+export function wordsOf(text) {
+  return [...segmentsOf(text)].filter(({ isWordLike }) => isWordLike);
+}
+
 /* [start, end] of each token in the text, null for one that is not found there. */
 function placesOf({ text, tokens, special }) {
   const lower = text.toLowerCase();
@@ -63,7 +68,7 @@ function findUnread(shownText) {
   const last = places.findLastIndex((_, token) => !resting.has(token));
   if (last < 0 || places[last] === null) return null;
   const end = places[last][1];
-  const words = [...segmentsOf(text)].filter(({ isWordLike }) => isWordLike);
+  const words = wordsOf(text);
   const count = words.filter(({ index }) => index >= end).length;
   return count > 0 ? { words: count, all: words.length, rest: text.slice(end) } : null;
 }
