@@ -73,9 +73,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     for row in suspicious:  # no place: a label that data.drop_rows has corrected
         row |= places[row["key"]].pop(0) if places[row["key"]] else columns
     write_rows(config.output, suspicious, [*found, *columns])
-    show_line(
-        console, f"{len(suspicious)} of {len(texts)} texts have a label that is probably wrong"
-    )
+    show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
     console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
