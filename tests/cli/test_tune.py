@@ -48,7 +48,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Score], list[TrainConf
             found.append(config)
             save_config(Path(config.outputs_dir) / str(config.name), config)
             value = score(config, callbacks[0]._trial)
-            return SimpleNamespace(validation=SimpleNamespace(macro_f1=value, loss=value))
+            raw = SimpleNamespace(macro_f1=value, loss=-value)
+            return SimpleNamespace(
+                validation=raw, tempered={"validation": SimpleNamespace(loss=value)}
+            )
 
         monkeypatch.setattr(module, "train", train)
         return found

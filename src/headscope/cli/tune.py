@@ -23,6 +23,7 @@ from headscope.ground.terminal import logged, show_line, terminal
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.commands import TuneConfig
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run
+from headscope.training.scores import TEMPERED
 from headscope.training.train import train
 
 try:
@@ -164,6 +165,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
     name = trial.user_attrs.get("run", f"trial-{trial.number}")  # it has one if it is tried again
     trial.set_user_attr("run", name)
     metric = config.sweep.metric
+    value = TEMPERED if metric == "loss" else metric
     try:
         settings = trial_config(config, name, suggest(trial, space))
         folder = Path(settings.outputs_dir) / name
@@ -171,7 +173,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
             settings.resume = str(folder)
         check(settings)
         with logged(folder) as log:
-            pruning = PyTorchLightningPruningCallback(trial, f"validation/{metric}")
+            pruning = PyTorchLightningPruningCallback(trial, f"validation/{value}")
             report = train(settings, log, [pruning])
     except UserError as error:
         reason = message_of(error).split("\n")[0]
@@ -182,4 +184,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         retry(trial.study, trial.study.trials[trial.number])
         raise KeyboardInterrupt from stopped
     assert report is not None  # torchrun starts no search
-    return float(getattr(report.validation, metric))
+    best = report.validation
+    if value == TEMPERED and report.tempered:
+        best = report.tempered["validation"]
+    return float(getattr(best, metric))

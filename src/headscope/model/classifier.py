@@ -26,6 +26,7 @@ from headscope.settings.config import ModelConfig
 from headscope.settings.extension import called, is_import_path, resolve
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
+STD_BESIDE_FEATURES = 0.02  # a frozen encoder's vectors say more than the counts of few texts
 TokenIds = Int[Tensor, "B T"]
 Tokens = Float[Tensor, "B T D"]
 TokenRatios = Float[Tensor, "B T C"]  # what each token says about each class
@@ -303,6 +304,9 @@ class TextClassifier(nn.Module):
             config, vocab_size, max_length, num_segments, evidence_classes, width
         )
         self.encoder = Encoder(config, max_length, evidence_classes)
+        if features is not None and config.evidence:
+            for part in (self.embedding, *self.encoder.blocks):
+                nn.init.normal_(part.evidence.weight, std=STD_BESIDE_FEATURES)
         self.pool = build_pooling(config.pooling, D)
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(D, num_classes)
