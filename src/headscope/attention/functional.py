@@ -86,9 +86,9 @@ def attend(
 ) -> Float[Tensor, "B H Q V"]:
     """Return attention_weights(query, key, mask) @ value, by torch's kernel, which never stores A.
 
-    On a CPU the kernel has no dropout, and in bfloat16 its training step takes up to three times as
-    long as the formula (docs/benchmarks). In both cases the formula is computed as written, except
-    that a causal mask in bfloat16 is left to the kernel.
+    With dropout 1 the kernel divides by 0; on a CPU it has no dropout, and in bfloat16 its training
+    step takes up to three times as long as the formula. In these cases the formula is computed as
+    written, except that a causal mask in bfloat16 is left to the kernel.
 
     Args:
         query: queries of all heads.

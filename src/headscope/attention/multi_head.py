@@ -103,7 +103,7 @@ class HeadedAttention(ObservedAttention):
             weights = attention_weights(query, key, mask)  # A [B, H, Q, K]
             weights = apply_dropout(weights, dropout)
             head_outputs = weights @ value  # [B, H, Q, K] @ [B, H, K, E] -> [B, H, Q, E]
-        else:  # the same by torch's fused kernel, which never stores A
+        else:  # the same, where it is quicker by torch's fused kernel
             head_outputs = attend(query, key, value, mask, dropout, is_causal)  # [B, H, Q, E]
         for observer in self.observers:
             observer(_attention_call(query, key, value, mask, head_outputs))

@@ -248,9 +248,9 @@ class BatchLoader(DataLoader[Batch]):
             yield self.dataset[rows]
 
     def state_dict(self) -> dict[str, int]:
-        """Return how many batches of the epoch are done, for the checkpoint."""
+        """Return how many batches of the epoch are done, for Lightning's checkpoint."""
         return {"done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Skip the batches that are done; none if the epoch was done."""
+        """Skip the batches that are done, none if the epoch was; Lightning calls this to resume."""
         self.skip = state["done"] % len(self)

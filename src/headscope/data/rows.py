@@ -139,7 +139,7 @@ def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
 
 
 def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
-    """Yield the rows of a csv or tsv file; ValueError for one with more cells than columns.
+    """Yield the rows of a csv or tsv file; ValueError for one with text beyond its columns.
 
     A column without a name, such as a spreadsheet adds behind the others, is called by its number.
     """

@@ -1,9 +1,10 @@
 """What ablating a head does to the loss, and whether that is more than chance.
 
-The loss increase d_t of text t is its loss with the head ablated less its loss with the whole
-model. Over n texts the mean m has the standard error s = std(d) / sqrt(n), and the interval from
-m - q s to m + q s covers the true mean with 95 % confidence: q is the quantile of Student's t with
-n - 1 degrees of freedom, corrected for the number of heads (Bonferroni).
+`headscope.heads.capture.ablate` ablates; here are the statistics. The loss increase d_t of text t
+is its loss with the head ablated less its loss with the whole model. Over n texts the mean m has
+the standard error s = std(d) / sqrt(n), and the interval from m - q s to m + q s covers the true
+mean with 95 % confidence: q is the quantile of Student's t with n - 1 degrees of freedom, corrected
+for the number of heads (Bonferroni).
 Against the smallest effect of interest, delta = 0.01 nats, an effect has one of three states:
 
     matters         the interval lies wholly above delta (the head helps) or below -delta (it harms)

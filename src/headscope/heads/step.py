@@ -1,7 +1,7 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` adds what
-is measured once. The recorder stores these arrays, and a page embeds them.
+`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` writes
+the best step anew with what is measured once. The recorder stores these arrays, a page embeds them.
 
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """

@@ -133,7 +133,7 @@ class TokenEvidence(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(num_ngrams, num_classes if num_classes > 2 else 1))
         self.register_buffer("ratio", torch.zeros(num_ngrams, num_classes))
-        # Not a buffer: it is large, and averaging weights would average it too.
+        # Not a buffer: it is large, and only training reads it.
         self.fold_ratios: Tensor | None = None
         self.dropout = Dropout(dropout)
 

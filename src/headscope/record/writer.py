@@ -1,4 +1,7 @@
-"""Recording maps while a model trains, within a budget of bytes."""
+"""Recording steps while a model trains, within a budget of bytes.
+
+In a run `HeadLogger` writes at each validation, `headscope.heads.step.record_best` at the end.
+"""
 
 import re
 import time

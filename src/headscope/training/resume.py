@@ -1,4 +1,8 @@
-"""Resuming: what the last checkpoint of a run holds, and which settings may change since."""
+"""Resuming: what the last checkpoint of a run holds, and which settings may change since.
+
+The place in the epoch is kept by `headscope.data.batching.BatchLoader`, the random state by
+`headscope.training.module.ClassifierModule`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -62,7 +62,7 @@ from headscope.training.trainer import build_trainer
 def train(
     config: TrainConfig, console: Console | None = None, callbacks: Sequence[Callback] = ()
 ) -> Report | None:
-    """Train, keep the best checkpoint by validation loss, test it, and write the run folder.
+    """Train, keep the best epoch by tempered validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. Of several processes that
     torchrun has started, rank 0 returns the report and the others None.

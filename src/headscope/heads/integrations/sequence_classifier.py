@@ -1,6 +1,6 @@
 """A sequence classifier of transformers, called as headscope's own models are.
 
-Everything in this folder calls a model with token ids, a key padding mask and segment ids, and gets
+`headscope.heads` calls a model with token ids, a key padding mask and segment ids, and gets
 logits [B, C]. `SequenceClassifier` puts a transformers model behind that call and makes batches
 with the model's tokenizer. It imports nothing of transformers: model and tokenizer are handed in.
 
