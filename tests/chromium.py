@@ -1,8 +1,9 @@
 """Chromium for the tests that look at a page as somebody does: opened once, and watched."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ FLAGS = [
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
 READING = "Canvas2D: Multiple readback"  # a hint of the browser about how tests read pixels
+PATIENCE = 30_000  # milliseconds: a busy machine is slow, not wrong
+REFUSALS = (
+    "document.addEventListener('securitypolicyviolation', it => console.log(it.violatedDirective))"
+)
+PageOpener = Callable[..., Any]
 
 
 @contextmanager
@@ -47,6 +53,38 @@ def watch(
     page.on("console", complain)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", refuse)
+
+
+@contextmanager
+def opening_pages(browser: Any, path: Path) -> Iterator[PageOpener]:
+    """Open pages from a file, offline; a page may fetch nothing and complain about nothing."""
+    requests: list[str] = []
+    complaints: list[str] = []
+    with ExitStack() as stack:
+
+        def opener(
+            content: str,
+            wait: str = ".text .token",
+            link: str = "",
+            address: str | None = None,
+            **options: Any,
+        ) -> Any:
+            path.write_text(content, "utf-8")
+            place = address or path.as_uri()
+            settings = {"viewport": {"width": 1366, "height": 768}, **options}
+            context = stack.enter_context(browser.new_context(**settings))
+            context.set_offline(address is None)
+            tab = context.new_page()
+            tab.set_default_timeout(PATIENCE)
+            watch(tab, requests, complaints)
+            tab.add_init_script(REFUSALS)
+            tab.goto(place + link)
+            tab.locator(wait).first.wait_for()
+            return tab
+
+        yield opener
+    assert {url.split("#")[0].rsplit("/", 1)[-1] for url in requests} <= {path.name}
+    assert complaints == []
 
 
 def colours_of(canvas: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What all tests share: shapes are checked while they run, and nothing of the user's is read or written."""
+"""What all tests share: shapes are checked where tensors are computed, and nothing of the user's is read or written."""
 
 import os
 import signal
@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from jaxtyping import config, install_import_hook
 
-from chromium import chromium
+from chromium import PageOpener, chromium, opening_pages
 
-# Every annotated shape and type in headscope is checked at each call during the tests, and in the tests alone.
-install_import_hook("headscope", "beartype.beartype")
+# Annotated shapes and types are checked at each call during the tests, and in the tests alone.
+# Importing takes five seconds longer if all of headscope is checked, most of which has no tensors.
+ROOMS = ["attention", "model", "heads", "proof", "data.batching", "data.evidence", "data.features"]
+ROOMS += ["runs.prediction", "training.module", "training.scores", "training.baseline"]
+install_import_hook([f"headscope.{name}" for name in ROOMS], "beartype.beartype")
 
 # Set before `datasets` is imported, which reads them once: one cache for all tests, and no request to the Hub.
 CACHE = (
@@ -42,7 +45,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def unchecked_shapes() -> Iterator[None]:
-    """Run as a user does, whose shapes nobody checks: for what happens with arguments that do not fit."""
+    """Run as a user does, whose shapes nobody checks: with arguments that do not fit, or three times as fast."""
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
@@ -53,3 +56,28 @@ def browser() -> Iterator[Any]:
     """Return Chromium, one for all tests of a process."""
     with chromium() as launched:
         yield launched
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[PageOpener]:
+    """Return what opens a page in a browser, once it shows what is waited for."""
+    with opening_pages(browser, tmp_path / "page.html") as opener:
+        yield opener
+
+
+def trained_once(name: str) -> Any:
+    """Return a fixture: the run of a configuration of training_runs, which all workers share."""
+
+    @pytest.fixture(scope="session")
+    def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+        import training_runs  # which imports what takes seconds
+
+        return training_runs.once(tmp_path_factory, name, getattr(training_runs, name))
+
+    return run
+
+
+plain = trained_once("plain")
+mistaken = trained_once("mistaken")
+of_pairs = trained_once("of_pairs")
+any_classes = trained_once("any_classes")

@@ -23,6 +23,7 @@ from headscope.settings.config import (
 from headscope.training.resume import load_last
 from headscope.training.train import train
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 PAGE = Path(__file__).parents[1] / "docs/extending.md"
 Write = Callable[[str], None]
 BROKEN = """
@@ -185,10 +186,7 @@ def test_a_package_that_is_not_there_is_named_before_anything_is_loaded(package:
     package("raise SystemExit('the check must not run this')")
     own = TrainConfig(model=ModelConfig(attention="my_package:A"))
     check(own)
-    lost = TrainConfig(
-        data=DataConfig(path="gone:load"),
-        model=ModelConfig(attention="gone:A"),
-    )
+    lost = TrainConfig(data=DataConfig(path="gone:load"), model=ModelConfig(attention="gone:A"))
     with pytest.raises(ConfigError) as refused:
         check(lost)
     lines = str(refused.value).splitlines()

@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from filelock import FileLock
@@ -122,6 +123,33 @@ def configured(
     )
 
 
+def plain(folder: Path) -> TrainConfig:
+    """Return the configuration of a run that learns, and records everything."""
+    config = configured(folder, max_epochs=4)
+    config.baseline, config.inspection.every, config.inspection.causes = True, 7, 24
+    return config
+
+
+def mistaken(folder: Path) -> TrainConfig:
+    """Return one that makes mistakes: two steps, and no word that counting knows already."""
+    rows = [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()]
+    config = configured(folder, rows, max_steps=2)
+    config.model.evidence, config.inspection.max_tokens = False, 5
+    return config
+
+
+def of_pairs(folder: Path) -> TrainConfig:
+    """Return one of an epoch on pairs."""
+    return configured(folder, pairs(), max_epochs=1)
+
+
+def any_classes(folder: Path) -> TrainConfig:
+    """Return one that learns texts with any number of labels."""
+    config = configured(folder, comments(), max_epochs=12)
+    config.baseline, config.inspection.causes = True, 24
+    return config
+
+
 @dataclass
 class Trained:
     """A run that many tests read and none writes to, what its training returned, and what it printed."""
@@ -172,7 +200,10 @@ def weights_of(folder: Path) -> dict[str, bytes]:
 def once(
     factory: pytest.TempPathFactory, name: str, make: Callable[[Path], TrainConfig]
 ) -> Trained:
-    """Train a run in the first worker that asks for it; the other waits, and reads it."""
+    """Train a run in the first worker that asks for it; the other waits, and reads it.
+
+    All shapes are checked in one of these runs, which takes three times as long as without.
+    """
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     kept = base / name / "trained.pickle"
@@ -180,7 +211,9 @@ def once(
         if not kept.exists():
             shutil.rmtree(base / name, ignore_errors=True)  # what a training that failed has left
             config, output = make(base / name), io.StringIO()
+            jaxtyping.config.update("jaxtyping_disable", make is not mistaken)
             report = train(config, Console(file=output, width=200))
+            jaxtyping.config.update("jaxtyping_disable", False)
             kept.write_bytes(pickle.dumps(Trained(report, output.getvalue())))
     found: Trained = pickle.loads(kept.read_bytes())
     return found

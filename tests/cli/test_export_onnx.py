@@ -18,7 +18,7 @@ from bert_family import write_checkpoint
 from headscope.cli.export import export
 from headscope.cli.predict import Texts, predict
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.evidence import EvidenceVocabulary, known_ngrams
+from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import train_tokenizer as train_own
 from headscope.export import graph
 from headscope.export.classify import Classifier
@@ -30,7 +30,7 @@ from headscope.settings.checks import check, validate
 from headscope.settings.commands import ExportConfig, PredictConfig
 from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from headscope.training.module import starting_point
-from other_languages import GERMAN, JAPANESE
+from untrained import words_of
 
 LABELS = ["bad", "so-so", "Größe 東"]
 LENGTH = 24
@@ -79,11 +79,7 @@ def write_run(
     tokenizer.enable_truncation(LENGTH)
     known = None
     if config.model.evidence:
-        words = encode_texts(
-            tokenizer, [(text,) for text in TRAINING], EvidenceVocabulary(np.zeros(0, np.uint64))
-        ).words
-        assert words is not None
-        known = known_ngrams(words)
+        known = known_ngrams(words_of(tokenizer, [(text,) for text in TRAINING]))
     return keep(folder, Setup(config, LABELS, tokenizer, {}, evidence=known))
 
 
@@ -136,8 +132,6 @@ def outputs_of(classifier: Classifier, inputs: Any, names: list[str]) -> list[An
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "pairs": {"pairs": True},
-    "several labels": {"multi_label": True},
-    "window": {"window": 3},
     "tokenizer bpe": {"kind": "bpe"},
     "learned, mean, several labels": {"positions": "learned", "pooling": "mean", "multi_label": True},
     "sinusoidal, max, window, causal, grouped-query, no evidence": {
@@ -222,7 +216,8 @@ def test_the_front_end_abstains_as_headscope_does(tmp_path: Path) -> None:
     most = most_unknown(setup.tokenizer, given)
     save_model(folder, setup, model, replace(chosen, most_unknown=most))
     known = [text[at:] for text in TRAINING[:4] for at in range(35)]
-    texts = [*HOSTILE, *GERMAN, *JAPANESE, *known]
+    foreign = [f"Der {number}. Film ist {'sehr ' * number}langweilig" for number in range(50)]
+    texts = [*HOSTILE, *foreign, *known]
     assert len(texts) == 200
     given = tmp_path / "texts.jsonl"
     given.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -249,10 +244,7 @@ def test_the_front_end_abstains_as_headscope_does(tmp_path: Path) -> None:
 def test_the_front_end_finds_the_ngrams_that_headscope_finds() -> None:
     tokenizer = train_own(iter(TRAINING), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(LENGTH)
-    none = EvidenceVocabulary(np.zeros(0, np.uint64))
-    words = encode_texts(tokenizer, [*SINGLE, *((text,) for text in TRAINING)] * 2, none).words
-    assert words is not None
-    known = known_ngrams(words)
+    known = known_ngrams(words_of(tokenizer, [*SINGLE, *((text,) for text in TRAINING)] * 2))
     classifier = Classifier.__new__(Classifier)
     classifier.keys = known.keys
     texts = [tuple(text[:1000] for text in parts) for parts in (PAIRS[3], *PAIRS)]

@@ -12,62 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from headscope.cli import predict as module
 from headscope.cli.predict import predict
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.rows import Row
-from headscope.data.tokenizer import train_tokenizer
 from headscope.ground.errors import ConfigError, DataError, RunError
-from headscope.runs.folder import Chosen, Setup, load_model, save_model
+from headscope.runs.folder import load_model, save_model
 from headscope.runs.prediction import by_length
 from headscope.runs.run import load_run
 from headscope.settings.checks import validate
 from headscope.settings.commands import PredictConfig
-from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.settings.config import DataConfig
+from untrained import LABELS, untrained
 
-LABELS = ["good", "bad", "so so"]
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 SENTENCE = "the cat sat on the mat and looked at a very long film about other cats"
 TEXTS = [f"{SENTENCE[: 4 + 4 * (number % 13)]} {number}" for number in range(50)]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_run(tmp_path_factory.mktemp("run"), DataConfig(max_length=16))
-
-
-def save_run(folder: Path, data: DataConfig, pooling: str = "mean") -> Path:
-    torch.manual_seed(0)
-    config = TrainConfig(
-        data=data, model=ModelConfig(16, 2, 1, 32, positions="learned", pooling=pooling)
+    return untrained(
+        tmp_path_factory.mktemp("run"), TEXTS, DataConfig(max_length=16), pooling="mean"
     )
-    tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
-    tokenizer.enable_truncation(data.max_length)
-    known = known_ngrams(words_of(tokenizer))
-    setup = Setup(config, LABELS, tokenizer, {}, evidence=known)
-    model = setup.build()
-    assert model.evidence is not None
-    torch.nn.init.normal_(model.evidence.ratio)
-    first = (TEXTS[0],) * (2 if data.text_pair_column else 1)
-    with torch.no_grad():  # untrained, every text would get nearly the same
-        model.embedding.token.weight.mul_(50)
-        model.head.weight.mul_(5)
-        model.head.bias -= (
-            0.9 * model.eval()(*TextBatches(encode_texts(tokenizer, [first], known))[[0]].inputs)[0]
-        )
-    save_model(folder, setup, model, Chosen())
-    return folder
-
-
-def words_of(tokenizer: Tokenizer) -> WordTexts:
-    """Return the words of the texts, as a training would count them."""
-    words = encode_texts(
-        tokenizer, [(text,) for text in TEXTS], EvidenceVocabulary(np.zeros(0, np.uint64))
-    ).words
-    assert words is not None
-    return words
 
 
 def written(path: Path, rows: list[Row]) -> str:
@@ -86,7 +54,8 @@ def alone(run: Path, text: str | tuple[str, str]) -> list[float]:
         loaded.tokenizer, [(text,) if isinstance(text, str) else text], loaded.evidence
     )
     with torch.no_grad():
-        return loaded.model(*TextBatches(texts)[[0]].inputs).softmax(dim=-1)[0].tolist()
+        logits = loaded.model(*TextBatches(texts)[[0]].inputs)[0] / loaded.temperature
+    return logits.softmax(dim=-1).tolist()
 
 
 def label(run: Path, source: str | Path, out: str | Path = "-", **options: Any) -> int:
@@ -117,7 +86,7 @@ def test_every_row_gets_its_own_probabilities(
 
 
 def test_pairs_are_read_as_pairs(tmp_path: Path) -> None:
-    run = save_run(tmp_path, DataConfig(max_length=32, text_pair_column="other"))
+    run = untrained(tmp_path, TEXTS, DataConfig(max_length=32, text_pair_column="other"))
     both = zip(TEXTS[:9], TEXTS[20:29], strict=True)
     rows = [{"text": first, "other": second} for first, second in both]
     out = tmp_path / "out.csv"
@@ -274,7 +243,7 @@ def test_batches_by_length_fill_the_budget_and_leave_no_row_out() -> None:
 
 def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "in.jsonl", [{"text": TEXTS[7], "reasons": "old"}])
-    folder = save_run(tmp_path / "first", DataConfig(max_length=16), pooling="first")
+    folder = untrained(tmp_path / "first", TEXTS, DataConfig(max_length=16))
     label(folder, source, tmp_path / "out.jsonl", reasons=True)
     (row,) = read(tmp_path / "out.jsonl")
     explanation = load_run(folder).explain(TEXTS[7])

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.model.running import eval_mode
 from headscope.settings.config import DataConfig
-from test_package_api import save_run
+from untrained import untrained
+
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
 def assert_same_in_threads(ask: Callable[[Any], Any], items: Sequence[Any]) -> None:
@@ -24,7 +27,9 @@ def assert_same_in_threads(ask: Callable[[Any], Any], items: Sequence[Any]) -> N
 
 
 def test_a_run_is_asked_everything_at_once(tmp_path: Path) -> None:
-    run = headscope.load(save_run(tmp_path, DataConfig(max_length=12)))
+    run = headscope.load(
+        untrained(tmp_path, ["the cat sat on a mat"] * 3, DataConfig(max_length=12))
+    )
     run.model.train()  # whoever restores it too early lets another thread drop out
 
     def ask(number: int) -> Any:

@@ -4,7 +4,7 @@ import functools
 import http.server
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from chromium import watch
+from chromium import PageOpener
 from headscope.cli.inspect import inspect
 from headscope.cli.page import page
 from headscope.data.batching import encode_texts
-from headscope.data.evidence import EvidenceVocabulary, known_ngrams
+from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
 from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
@@ -26,12 +26,12 @@ from headscope.heads.contributions import decompose
 from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import live_content, tokenizer_content
 from headscope.live.page import Example, live_html
-from headscope.runs.folder import Chosen, Setup
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import InspectConfig, PageConfig
-from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.tab.page import bundled
-from training_runs import Trained, changed, configured, once
+from training_runs import Trained, changed
+from untrained import untrained, words_of
 
 pytestmark = pytest.mark.slow
 HOSTILE = '<img src=x onerror="document.title=1">'
@@ -70,70 +70,27 @@ TYPE = """text => {
   box.value = text;
   box.dispatchEvent(new InputEvent("input", { bubbles: true }));
 }"""
-Opener = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run of two layers with feed-forward blocks below, three heads each."""
-    return once(tmp_path_factory, "live", lambda folder: configured(folder, max_epochs=4))
-
-
-@pytest.fixture(scope="session")
-def run() -> Run:
-    return untrained()
-
-
-def untrained(num_classes: int = 3, is_pair: bool = False, **model: Any) -> Run:
-    """Return a run whose every weight, bias and ratio is random."""
-    sizes = {"d_model": 16, "num_heads": 4, "num_layers": 2, "feedforward_size": 24}
-    config = TrainConfig(
-        data=DataConfig(max_length=32, text_pair_column="other" if is_pair else None),
-        tokenizer=TokenizerConfig(vocab_size=500, min_frequency=1),
-        model=ModelConfig(**(sizes | model)),
-    )
-    tokenizer = train_tokenizer(iter(TEXTS * 3), config.tokenizer)
-    tokenizer.enable_truncation(config.data.max_length)
-    none = EvidenceVocabulary(np.zeros(0, np.uint64))
-    words = encode_texts(tokenizer, [(text,) for text in TEXTS * 4], none).words
-    assert words is not None
-    evidence = known_ngrams(words) if config.model.evidence else None
-    labels = [f"class {number}" for number in range(num_classes)]
-    setup = Setup(config, labels, tokenizer, {}, evidence=evidence)
-    network = setup.build().eval()
-    torch.manual_seed(0)
-    for weight in network.state_dict().values():
-        weight += torch.randn_like(weight) * (0.15 if weight.dim() == 2 else 0.3)
-    return Run(Path("made"), setup, network, Chosen(temperature=1.3))
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return made(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open a page from its file, offline; it may fetch nothing and complain about nothing."""
-    contexts, requests, complaints = [], [], []
+def script(browser: Any) -> Iterator[Any]:
+    """Return a tab that has the page's modules and nothing else."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.evaluate(f"{bundled('classifier.js')};window.modules = modules;0")
+        yield tab
 
-    def opener(content: str, link: str = "", address: str | None = None, **options: Any) -> Any:
-        path = tmp_path / "page.html"
-        path.write_text(content, "utf-8")
-        address = address or path.as_uri()
-        settings = {"viewport": {"width": 1366, "height": 768}, **options}
-        contexts.append(browser.new_context(**settings))
-        contexts[-1].set_offline(address.startswith("file:"))
-        tab = contexts[-1].new_page()
-        tab.set_default_timeout(30_000)
-        watch(tab, requests, complaints)
-        tab.add_init_script(
-            "document.addEventListener('securitypolicyviolation', e => console.log(e.violatedDirective))"
-        )
-        tab.goto(address + link)
-        tab.locator(".text .token").first.wait_for()
-        return tab
 
-    yield opener
-    for context in contexts:
-        context.close()
-    assert {url.split("#")[0].rsplit("/", 1)[-1] for url in requests} <= {"page.html"}
-    assert complaints == []
+def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> Run:
+    """Return a run whose every weight, bias and ratio is random."""
+    data = DataConfig(max_length=32, text_pair_column="other" if is_pair else None)
+    labels = [f"class {number}" for number in range(num_classes)]
+    return load_run(untrained(folder, TEXTS, data, labels, **model))
 
 
 def shows(tab: Any, words: list[str]) -> None:
@@ -175,21 +132,19 @@ OPTIONS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
-    browser: Any, options: dict[str, Any]
+    script: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    run = untrained(**options)
+    run = made(tmp_path, **options)
     rows = [(text,) for text in TEXTS]
     if "is_pair" in options:
         rows = [*zip(TEXTS, reversed(TEXTS), strict=True), (TEXTS[-1], TEXTS[-1])]
     ablations: Any = [[], [["0,1", "zero"], ["0,2", "uniform"], ["0,0", "zero"]]]
     if run.config.model.num_layers > 1:
         ablations[1][2] = ["1,0", "zero"]
-    with browser.new_context() as context:
-        tab = context.new_page()
-        tab.evaluate(f"{bundled('classifier.js')};window.Reader = modules.classifier.Classifier;0")
-        tab.evaluate("async it => (window.classifier = await Reader.open(it))", live_content(run))
-        for row, heads in product(rows, ablations):
-            same_answer(run, row, heads, tab.evaluate(READ, [list(row), heads]))
+    opened = "async it => (window.classifier = await modules.classifier.Classifier.open(it))"
+    script.evaluate(opened, live_content(run))
+    for row, heads in product(rows, ablations):
+        same_answer(run, row, heads, script.evaluate(READ, [list(row), heads]))
 
 
 def same_answer(
@@ -228,8 +183,8 @@ def same_answer(
             np.testing.assert_allclose(own, output.arrays[name][:, : own.shape[1]], atol=1e-4)
 
 
-def test_the_page_of_pairs_has_two_boxes(open_page: Opener) -> None:
-    tab = open_page(live_html(untrained(is_pair=True), ["a lovely film", "not at all"]))
+def test_the_page_of_pairs_has_two_boxes(open_page: PageOpener, tmp_path: Path) -> None:
+    tab = open_page(live_html(made(tmp_path, is_pair=True), ["a lovely film", "not at all"]))
     assert tab.locator("textarea").count() == 2
     shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]", "not", "at", "all", "[SEP]"])
 
@@ -242,7 +197,7 @@ def random_text(random: np.random.Generator) -> str:
     return "".join(chr(random.integers(*ranges[each])) for each in chosen)
 
 
-def test_texts_of_every_plane_have_the_same_tokens(browser: Any) -> None:
+def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
     random = np.random.default_rng(0)
     config = TokenizerConfig(vocab_size=700, min_frequency=1)
     tokenizer = train_tokenizer(iter(TEXTS * 2), config)
@@ -250,10 +205,7 @@ def test_texts_of_every_plane_have_the_same_tokens(browser: Any) -> None:
     texts = [*TEXTS, "각ㄱㅏㄱ ｶﾞﾊﾟ", "a\u0315\u0300\u05ae\u0300b", " a  b   c ", "##a's '’s [[a]]"]
     texts += [random_text(random) for _ in range(1000)]
     rows = [(text,) for text in texts] + list(zip(texts[:200], reversed(texts), strict=False))
-    with browser.new_context() as context:
-        tab = context.new_page()
-        tab.evaluate(f"{bundled('classifier.js')};window.modules = modules;0")
-        found = tab.evaluate(ENCODE, [tokenizer_content(tokenizer, config, 40), rows])
+    found = script.evaluate(ENCODE, [tokenizer_content(tokenizer, config, 40), rows])
     different = []
     for row, (ids, tokens) in zip(rows, found, strict=True):
         encoding = tokenizer.encode(*row)
@@ -263,20 +215,14 @@ def test_texts_of_every_plane_have_the_same_tokens(browser: Any) -> None:
     assert len(different) <= len(rows) / 500, different
 
 
-def test_words_and_ngrams_have_the_same_lower_case_as_in_python(browser: Any, run: Run) -> None:
+def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run: Run) -> None:
     texts = [*TEXTS, "ΟΔΟΣ Οδος ΣΑΣ Σ", "İSTANBUL STRAẞE ǅ \u1c89\ua7cb", "\ufeffBOM \x1c ¨A"]
     rows = [(text,) for text in texts]
-    none = EvidenceVocabulary(np.zeros(0, np.uint64))
-    words = encode_texts(run.tokenizer, rows * 4, none).words
-    assert words is not None
-    known = known_ngrams(words)
+    known = known_ngrams(words_of(run.tokenizer, rows * 4))
     ratios = np.random.default_rng(0).normal(size=len(known)).astype(np.float32)
-    with browser.new_context() as context:
-        tab = context.new_page()
-        tab.evaluate(f"{bundled('classifier.js')};window.modules = modules;0")
-        numbers = [str(key) for key in known.keys]
-        given = [live_content(run)["tokenizer"], numbers, ratios.tolist(), texts]
-        found = tab.evaluate(NGRAMS, given)
+    numbers = [str(key) for key in known.keys]
+    given = [live_content(run)["tokenizer"], numbers, ratios.tolist(), texts]
+    found = script.evaluate(NGRAMS, given)
     evidence = encode_texts(run.tokenizer, rows, known)
     assert evidence.evidence is not None
     for row, sums in enumerate(found):
@@ -297,9 +243,9 @@ def test_what_javascript_cannot_compute_is_rejected_by_name(run: Run) -> None:
 
 
 def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
-    trained: Trained, tmp_path: Path, open_page: Opener
+    plain: Trained, tmp_path: Path, open_page: PageOpener
 ) -> None:
-    path = page(PageConfig(run=str(trained.folder), output=str(tmp_path / "a.html"), examples=6))
+    path = page(PageConfig(run=str(plain.folder), output=str(tmp_path / "a.html"), examples=6))
     tab = open_page(path.read_text("utf-8"))
     examples = tab.locator(".example")
     assert examples.count() >= 2
@@ -311,18 +257,18 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     assert "validation texts with" in tab.locator(".facts-of-text").inner_text()
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
-        f"run {trained.folder.name}: 6 heads, {len(load_run(trained.folder).labels)} classes"
+        f"run {plain.folder.name}: 6 heads, {len(load_run(plain.folder).labels)} classes"
     )
     parts = (".toolbar", ".text", ".adds-up", ".heads-words", ".answer")
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)
-    folder = trained.copy(tmp_path)
+    folder = plain.copy(tmp_path)
     text = "a lovely film"
     config = InspectConfig(run=str(folder), text=text, output=str(tmp_path / "b.html"))
     tab = open_page(inspect(config).read_text("utf-8"))
     assert tab.locator("textarea").input_value() == text
     assert tab.locator(".answer").is_visible()
-    view = load_run(trained.folder).show(text)
+    view = load_run(plain.folder).show(text)
     assert "Type a text" in view.html
     assert view.tokens[1:4] == ["a", "lovely", "film"]
 
@@ -331,7 +277,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
 
 
 def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
-    open_page: Opener, run: Run
+    open_page: PageOpener, run: Run
 ) -> None:
     tab = open_page(live_html(run, ["a kind day"]))
     shows(tab, ["[CLS]", "a", "kind", "day", "[SEP]"])
@@ -366,7 +312,7 @@ STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)
 
 
 def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
-    open_page: Opener, run: Run
+    open_page: PageOpener, run: Run
 ) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
     tab.locator(".state").first.wait_for()
@@ -396,7 +342,7 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
 
 
 def test_an_edited_text_keeps_its_classes_and_another_has_its_own(
-    open_page: Opener, run: Run
+    open_page: PageOpener, run: Run
 ) -> None:
     from playwright.sync_api import expect
 
@@ -422,7 +368,9 @@ def test_an_edited_text_keeps_its_classes_and_another_has_its_own(
     expect(names).to_have_text(own[:2])
 
 
-def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, run: Run) -> None:
+def test_a_text_is_kept_and_compared_with_one_of_other_words(
+    open_page: PageOpener, run: Run
+) -> None:
     texts = ["it was a lovely day", "it was a very very awful day"]
     tab = open_page(live_html(run, texts[:1]))
     tab.locator("h1").click()
@@ -444,7 +392,7 @@ def test_a_text_is_kept_and_compared_with_one_of_other_words(open_page: Opener, 
     tab.locator(".kept-text").wait_for(state="hidden")
 
 
-def test_the_address_is_a_link_to_the_same_text_and_view(open_page: Opener, run: Run) -> None:
+def test_the_address_is_a_link_to_the_same_text_and_view(open_page: PageOpener, run: Run) -> None:
     content = live_html(run, ["a lovely film"])
     tab = open_page(content)
     text = "quite & dark #100% 映画"
@@ -453,7 +401,7 @@ def test_the_address_is_a_link_to_the_same_text_and_view(open_page: Opener, run:
     tab.locator(".classes .note").wait_for()
     tab.wait_for_url(re.compile("heads="))
     link = tab.evaluate("location.hash")
-    other = open_page(content, link)
+    other = open_page(content, link=link)
     other.locator(".classes .note").wait_for()
     assert other.locator("textarea").input_value() == text
     assert other.evaluate(STATE, "zero") == 1
@@ -461,10 +409,10 @@ def test_the_address_is_a_link_to_the_same_text_and_view(open_page: Opener, run:
     tab.evaluate(TYPE, "word " * 3000)
     tab.locator(".save").select_option("link")
     tab.get_by_text("too long for a link").wait_for()
-    open_page(content, "#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
+    open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
 
-def test_words_are_removed_until_the_class_changes(open_page: Opener, run: Run) -> None:
+def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: Run) -> None:
     text = "a lovely film and a kind day"
     tab = open_page(live_html(run, [text]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
@@ -485,10 +433,9 @@ def test_words_are_removed_until_the_class_changes(open_page: Opener, run: Run) 
         tab.locator(f".predicted .name >> text={label}").wait_for(state="detached")
 
 
-@pytest.mark.parametrize("width", [390, 1366])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1366, "light")])
 def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
-    open_page: Opener, run: Run, width: int, scheme: str
+    open_page: PageOpener, run: Run, width: int, scheme: str
 ) -> None:
     hostile = replace(
         run,
@@ -512,7 +459,7 @@ def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_it_works_over_http(open_page: Opener, run: Run, tmp_path: Path) -> None:
+def test_it_works_over_http(open_page: PageOpener, run: Run, tmp_path: Path) -> None:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     handler.log_message = lambda *_: None  # type: ignore[attr-defined]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -3,36 +3,30 @@
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from chromium import watch
+from chromium import PageOpener
 from headscope.cli.page import report
 from headscope.heads.words import TextParts, word_table, words_of
 from headscope.live.page import live_html
 from headscope.live.report import TextsReport, report_content, write_report
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ReportConfig
-from training_runs import GOOD, HOSTILE, Trained, comments, configured, once, pairs, reviews
+from training_runs import GOOD, HOSTILE, Trained, reviews
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 TEXTS = [f"{row['text']} {number}" for number, row in enumerate(reviews(40))]
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return once(tmp_path_factory, "report", lambda folder: configured(folder, max_epochs=8))
-
-
-@pytest.fixture(scope="session")
-def run(trained: Trained) -> Run:
-    return load_run(trained.folder)
+def run(plain: Trained) -> Run:
+    return load_run(plain.folder)
 
 
 @pytest.fixture(scope="session")
@@ -95,23 +89,14 @@ def test_the_words_that_tell_the_classes_apart_are_found(found: TextsReport) -> 
     assert len(least) == 3
 
 
-@pytest.mark.parametrize("rows", [pairs(), comments()])
-def test_pairs_and_any_number_of_classes(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    config = configured(tmp_path, rows, max_epochs=1)
-    trained = once_here(config)
-    content = json.loads(data_of_page(trained / "report.html"))["report"]
+@pytest.mark.parametrize("kind", ["of_pairs", "any_classes"])
+def test_pairs_and_any_number_of_classes(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(kind).folder
+    content = json.loads(data_of_page(folder / "report.html"))["report"]
     assert len(content["texts"]) == len(content["given"]) == len(content["heads"])
-    assert (" ⏐ " in content["texts"][0]) == ("other" in rows[0])
-    table = pd.read_csv(trained / "words.csv", dtype=str)
+    assert (" ⏐ " in content["texts"][0]) == (kind == "of_pairs")
+    table = pd.read_csv(folder / "words.csv", dtype=str)
     assert set(table["class"]) <= set(content["answers"])
-
-
-def once_here(config: Any) -> Path:
-    from headscope.training.train import train
-
-    trained = train(config, Console(file=io.StringIO()))
-    assert trained is not None
-    return trained.folder
 
 
 def data_of_page(path: Path) -> str:
@@ -123,19 +108,19 @@ def data_of_page(path: Path) -> str:
 # --- the command and training ---
 
 
-def test_training_writes_the_report_and_prints_five_words_a_class(trained: Trained) -> None:
-    assert (trained.folder / "report.html").is_file()
-    lines = trained.screen.splitlines()
+def test_training_writes_the_report_and_prints_five_words_a_class(plain: Trained) -> None:
+    assert (plain.folder / "report.html").is_file()
+    lines = plain.screen.splitlines()
     at = lines.index("words that add most to each class, summed over test texts:")
     for label, line in zip(["bad", "good"], lines[at + 1 : at + 3], strict=True):
         assert re.fullmatch(rf"  {label}: (\w+ \+\d+\.\d(, )?){{5}}", line)
 
 
 def test_the_command_writes_a_page_and_words_within_its_seconds(
-    trained: Trained, tmp_path: Path
+    plain: Trained, tmp_path: Path
 ) -> None:
     path, output = tmp_path / "all.html", io.StringIO()
-    config = ReportConfig(run=str(trained.folder), output=str(path), seconds=1e-6)
+    config = ReportConfig(run=str(plain.folder), output=str(path), seconds=1e-6)
     found = report(config, Console(file=output, width=200))
     assert 0 < len(found.parts) < len(found.texts) == 24
     lines = output.getvalue().splitlines()
@@ -160,38 +145,19 @@ def test_mistakes_and_cells_that_a_spreadsheet_would_run(run: Run, tmp_path: Pat
 # --- the page ---
 
 
-@pytest.fixture
-def open_report(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """Open a report from its file, offline; it may fetch nothing and complain about nothing."""
-    requests: list[str] = []
-    complaints: list[str] = []
-    with browser.new_context(viewport={"width": 1366, "height": 768}) as context:
-
-        def opener(content: str) -> Any:
-            path = tmp_path / "report.html"
-            path.write_text(content, "utf-8")
-            context.set_offline(True)
-            tab = context.new_page()
-            watch(tab, requests, complaints)
-            tab.goto(path.as_uri())
-            tab.locator(".report-texts .listed").first.wait_for()
-            return tab
-
-        yield opener
-    assert len(requests) == 1
-    assert complaints == []
+LISTED = ".report-texts .listed"
 
 
 @pytest.mark.slow
 def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
-    open_report: Any, run: Run
+    open_page: PageOpener, run: Run
 ) -> None:
     from playwright.sync_api import expect
 
     texts = [*TEXTS, HOSTILE]
     labels = [*(row["label"] for row in reviews(40)), "good"]
     found = run.report(texts, labels)
-    tab = open_report(live_html(run, report=report_content(run, found, "mine")))
+    tab = open_page(live_html(run, report=report_content(run, found, "mine")), LISTED)
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]
@@ -217,13 +183,13 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
 
 @pytest.mark.slow
 def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
-    open_report: Any, run: Run, found: TextsReport
+    open_page: PageOpener, run: Run, found: TextsReport
 ) -> None:
     content = report_content(run, found, "many")
     times = 10_000 // len(TEXTS)
     lists = ("texts", "given", "predicted", "confidence", "unfamiliar", "heads")
     many = {name: content[name] * times for name in lists}
-    tab = open_report(live_html(run, report=content | many))
+    tab = open_page(live_html(run, report=content | many), LISTED)
     seconds = tab.evaluate(
         """async () => {
       const list = document.querySelector(".texts");
@@ -251,7 +217,7 @@ def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
 
 @pytest.mark.slow
 def test_a_page_whose_network_does_not_run_lists_words_and_texts(
-    open_report: Any, run: Run, found: TextsReport, tmp_path: Path
+    open_page: PageOpener, run: Run, found: TextsReport, tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
 
@@ -259,7 +225,7 @@ def test_a_page_whose_network_does_not_run_lists_words_and_texts(
     config = replace(run.config, model=model)
     other = replace(run, setup=replace(run.setup, config=config))
     write_report(other, found, "mine", tmp_path / "other.html")
-    tab = open_report((tmp_path / "other.html").read_text("utf-8"))
+    tab = open_page((tmp_path / "other.html").read_text("utf-8"), LISTED)
     expect(tab.locator("header")).to_contain_text(
         "The network does not run in this page: model.attention"
     )

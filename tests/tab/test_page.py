@@ -1,7 +1,7 @@
 """The page that needs no server: its data, and its behaviour in a real browser."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from heads_browser import expected_pixels
 
-from chromium import colours_of, watch
+from chromium import PageOpener, colours_of
 from headscope.record.schema import PageText, Text
-from headscope.tab.page import STATIC, bundled, page, write_page
+from headscope.tab.page import STATIC, bundled, page
 from pages import texts_of
+from records import random_maps
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass
 WORDS = ["[CLS]", "猫", "は", "the", "cat", "🐈", "<0xE3>"]
@@ -22,13 +23,6 @@ HOSTILE = [
     "</script><img src=x onerror=alert(1)>", '"><svg onload=alert(1)>', "<!--<script>", "a\0b", "\u202egnp.exe", "x" * 10_000,
     "{{x}}", "${x}", "$data", "&lt;\u2028\u2029", "{data}", "__proto__", "\ud83d",
 ]  # fmt: skip
-Opener = Callable[..., Any]
-
-
-def random_maps(seed: int, count: int, layers: int = LAYERS, heads: int = HEADS) -> np.ndarray:
-    scores = np.exp(2 * np.random.default_rng(seed).standard_normal((layers, heads, count, count)))
-    weights: np.ndarray = (scores / scores.sum(axis=-1, keepdims=True)).astype(np.float32)
-    return weights
 
 
 def make_text(
@@ -39,7 +33,7 @@ def make_text(
     **details: Any,
 ) -> tuple[PageText, np.ndarray]:
     """Return a text of a page and its maps [layer, head, query, key]."""
-    maps = random_maps(seed, len(words))
+    maps = random_maps(seed, LAYERS, HEADS, len(words))
     own: dict[str, np.ndarray] = {"probabilities": np.array([0.25, 0.7, 0.05], dtype=np.float32)}
     for layer, weights in enumerate(maps):
         own[f"layer_{layer}/weights"] = weights.astype(np.float16)
@@ -56,30 +50,12 @@ def written(*texts: PageText, title: str = "Attention heads", classes: list[str]
     return page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
 
 
-@pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open a page from its file; a page may fetch nothing and complain about nothing."""
-    path, contexts, requests, complaints = tmp_path / "page.html", [], [], []
-
-    def opener(content: str, **options: Any) -> Any:
-        write_page(path, content)
-        contexts.append(
-            browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
-        )
-        tab = contexts[-1].new_page()
-        tab.set_default_timeout(30_000)  # a busy machine is slow, not wrong
-        watch(tab, requests, complaints)
-        tab.goto(path.as_uri())
-        tab.locator(".fold-view").first.wait_for()
-        tab.evaluate("document.querySelectorAll('.fold-view').forEach(it => (it.open = true))")
-        tab.locator(".table tbody tr").first.wait_for()
-        return tab
-
-    yield opener
-    for context in contexts:
-        context.close()
-    assert set(requests) <= {path.as_uri()}
-    assert complaints == []
+def unfolded(tab: Any) -> Any:
+    """Open what is folded."""
+    tab.locator(".fold-view").first.wait_for()
+    tab.evaluate("document.querySelectorAll('.fold-view').forEach(it => (it.open = true))")
+    tab.locator(".table tbody tr").first.wait_for()
+    return tab
 
 
 def contributions() -> dict[str, np.ndarray]:
@@ -137,11 +113,11 @@ def test_every_module_is_put_in_once_and_none_can_end_the_script() -> None:
 # --- the browser ---
 
 
-def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: Opener) -> None:
+def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpener) -> None:
     """One way through all of it: a head, a token, a cell."""
     notes = {"contributions": "layer 1 head 1 contributes +3.1 nats to cats", "run": "outputs/mine"}
     shown, maps = make_text(arrays=contributions(), notes=notes)
-    tab = open_page(written(shown))
+    tab = unfolded(open_page(written(shown)))
     assert (tab.title(), tab.locator("h1").text_content()) == ("Attention heads", "Attention heads")
     assert tab.locator(".predicted").text_content() == "cats 70.0 %"
     assert tab.locator(".facts-of-text").text_content() == "Given label ✓ cats"
@@ -191,30 +167,31 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "label", "heading"),
-    [
+def test_the_prediction_stands_beside_the_label(open_page: PageOpener) -> None:
+    cases: list[tuple[list[int] | None, str | None, str]] = [
         (None, None, "cats 70.0 %"),
         ([1, 1, 0], "7, cats", "7, cats Given label ✓ 7, cats"),
         ([0, 0, 0], "7", "none Given label ✗ 7"),
-    ],
-)
-def test_the_prediction_stands_beside_the_label(
-    open_page: Opener, given: list[int] | None, label: str | None, heading: str
-) -> None:
-    arrays = {} if given is None else {"given": np.array(given, dtype=np.uint8)}
-    tab = open_page(written(make_text(label=label, arrays=arrays)[0]))
-    parts = tab.locator(".predicted, .facts-of-text").all_text_contents()
-    assert "".join(parts).strip() == heading
+    ]
+    texts = []
+    for given, label, _ in cases:
+        arrays = {} if given is None else {"given": np.array(given, dtype=np.uint8)}
+        texts.append(make_text(label=label, arrays=arrays)[0])
+    tab = open_page(written(*texts))
+    for number, (_, _, heading) in enumerate(cases):
+        tab.locator(".choose-text").select_option(str(number))
+        tab.locator(f".predicted >> text={heading.split()[0]}").wait_for()
+        parts = tab.locator(".predicted, .facts-of-text").all_text_contents()
+        assert "".join(parts).strip() == heading
 
 
-def test_one_of_several_texts_is_chosen(open_page: Opener) -> None:
+def test_one_of_several_texts_is_chosen(open_page: PageOpener) -> None:
     labels = ["7", "1", None]
     made = [
         make_text(WORDS[: 5 + seed % 3], seed, labels[seed % 3], notes={"row": str(seed)})
         for seed in range(30)
     ]
-    tab = open_page(written(*(shown for shown, _ in made)))
+    tab = unfolded(open_page(written(*(shown for shown, _ in made))))
     choice = tab.locator(".choose-text")
     options = choice.locator("option").all_text_contents()
     assert len(options) == 30

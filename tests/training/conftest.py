@@ -1,4 +1,4 @@
-"""Configurations of small trainings, and runs that are trained once for all workers."""
+"""Configurations of small trainings, and a signal in the middle of one."""
 
 import os
 import signal
@@ -11,7 +11,12 @@ import torch
 
 from headscope.settings.config import TrainConfig
 from headscope.training.module import ClassifierModule
-from training_runs import HOSTILE, Rows, Trained, comments, configured, once, pairs, reviews
+from training_runs import Rows, configured
+
+
+@pytest.fixture(autouse=True)
+def _as_a_user(unchecked_shapes: None) -> None:
+    """`mistaken` is trained with all shapes checked."""
 
 
 @pytest.fixture
@@ -22,54 +27,6 @@ def small_config(tmp_path: Path) -> Callable[..., TrainConfig]:
         return configured(tmp_path, rows, name, **trainer)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run that has learned, with everything that can be recorded."""
-
-    def make(folder: Path) -> TrainConfig:
-        config = configured(folder, max_epochs=4)
-        config.baseline, config.inspection.every, config.inspection.causes = True, 7, 24
-        return config
-
-    return once(tmp_path_factory, "plain", make)
-
-
-@pytest.fixture(scope="session")
-def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run that was hardly trained, and makes mistakes: two steps, and no word that counting knows already."""
-
-    def make(folder: Path) -> TrainConfig:
-        config = configured(
-            folder,
-            [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()],
-            max_steps=2,
-        )
-        config.model.evidence, config.inspection.max_tokens = False, 5
-        return config
-
-    return once(tmp_path_factory, "mistaken", make)
-
-
-@pytest.fixture(scope="session")
-def of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run of one epoch on pairs of texts."""
-    return once(
-        tmp_path_factory, "of_pairs", lambda folder: configured(folder, pairs(), max_epochs=1)
-    )
-
-
-@pytest.fixture(scope="session")
-def any_classes(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Return a run that has learned texts with any number of labels."""
-
-    def make(folder: Path) -> TrainConfig:
-        config = configured(folder, comments(), max_epochs=12)
-        config.baseline, config.inspection.causes = True, 24
-        return config
-
-    return once(tmp_path_factory, "any_classes", make)
 
 
 @pytest.fixture
