@@ -23,7 +23,7 @@ test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-hard: $(VENV)/.test
-	$(BIN)/python -m pytest tests/hard --hard=full --dist=worksteal $(ARGS)
+	HARD=full $(BIN)/python -m pytest tests/hard --dist=worksteal $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

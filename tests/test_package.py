@@ -1,7 +1,6 @@
 """An installed package, far from any checkout: its command trains on a csv file and uses what it trained."""
 
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -63,13 +62,8 @@ def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(
     with (tmp_path / "reviews.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
     headscope("train", "data=files", "data.path=reviews.csv", "name=first", *SHORT)
-    run = tmp_path / "outputs/first"
-    metrics = json.loads((run / "metrics.json").read_text())
     headscope("predict", "run=outputs/first", "input=reviews.csv", "output=labels.csv")
     with (tmp_path / "labels.csv").open(newline="") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [text for text, _ in rows]
-    headscope("evaluate", "run=outputs/first")
-    again = json.loads((run / "evaluations/reviews-test.json").read_text())
-    assert again["accuracy"] == metrics["test"]["accuracy"]
     headscope("inspect", "run=outputs/first", "text=a lovely film", "output=page.html")
     assert "lovely" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hard.forked import Case, Server
+
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "README.ja.md")
 SHORT = [
@@ -122,8 +124,10 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     (tmp_path / "october.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "space.yaml").write_text("optimizer.learning_rate: [1.0e-3]\n")
     (tmp_path / "new.csv").write_text("review\nnice film\npoor film\n")
+    server = Server()  # each command is a process, forked from one that has imported torch
     for words in commands("README.md"):
-        run(sys.executable, "-m", "headscope", *shortened(words))
+        outcome = server.run(Case(shortened(words), str(tmp_path)))
+        assert outcome.code == 0, f"{words}\n{outcome.stdout}\n{outcome.stderr}"
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
     assert (tmp_path / "outputs/sizes/sweep.csv").is_file()
     assert list(tmp_path.glob("outputs/reviews/inspect/*.html"))

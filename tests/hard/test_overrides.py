@@ -2,53 +2,16 @@
 
 import random
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from hard.forked import TRAIN, Judge, Server
+from hard.forked import TRAIN, Server, some
 from hard.interrupted import training
 from headscope.cli.main import COMMANDS
 from headscope.settings.checks import keys as keys_of
 
-HANDCRAFTED = """
-train model=null
-train model=huge
-train ~nothing
-train experiment=smoke
-train inspection=off inspection.enabled=true
-train --cfg job
-train --package model
-train -m
-train -m seed=glob(*)
-train --config-dir nothing
-train hydra.output_subdir=x trainer.max_steps=1
-train hydra/hydra_logging=nothing
-train seed=1=2
-train seed=$(1)
-train seed=float(x)
-train ''
-train ++seed=1 trainer.max_steps=1
-train seed=-1
-train 'seed="0"'
-train name=null trainer.max_steps=1
-train outputs_dir=/dev/null
-train tokenizer.vocab_size=99999999999
-train model.d_model=9223372036854775808 model.num_heads=1
-train model.attention=os:abort
-train model.path=nothing/at-all
-train optimizer.weight_decay=1e308
-train trainer.max_epochs=0
-train inspection.probes=[null]
-train data.validation_share=1e-300
-predict run=nothing
-predict run=RUN input=reviews.csv output=reviews.csv
-evaluate run=RUN data=null
-inspect run=RUN text=null texts=99999999999999999999
-export run=RUN output=/dev/null
-trace d_model=16 num_heads=3
-""".strip().splitlines()
+pytestmark = pytest.mark.slow
 LONG_WORK = {"trainer.max_epochs", "repeats"}  # whoever asks for much of these gets it
 HOSTILE = [
     "", "null", "true", "-1", "0", "1", "0.5", "-0.0", "nan", "inf", "-inf", "1e400", "1e-400", "1e308", "2147483648",
@@ -80,7 +43,7 @@ def drawn(number: int) -> list[str]:
 
 def completed(words: list[str], run: Path) -> list[str]:
     """Return a command line with what it needs to get as far as the words that are tried, which come last and hold."""
-    command, given = words[:1], [word.replace("RUN", str(run)) for word in words[1:]]
+    command, given = words[:1], words[1:]
     if command == ["train"]:
         needed = [*TRAIN[1:], "trainer.max_steps=2"]
     elif command == ["trace"]:
@@ -98,12 +61,10 @@ def completed(words: list[str], run: Path) -> list[str]:
     return [*command, *([] if resumes else needed), *given]
 
 
-@pytest.mark.parametrize("line", [*HANDCRAFTED, *map(drawn, range(45))], ids=ascii)
+@pytest.mark.parametrize("words", some(map(drawn, range(80))), ids=ascii)
 def test_one_message_and_no_traceback_whatever_is_given(
-    server: Server, run: Path, judge: Judge, tmp_path: Path, line: str | list[str]
+    server: Server, run: Path, tmp_path: Path, words: list[str]
 ) -> None:
-    words = shlex.split(line) if isinstance(line, str) else line
     case = training(tmp_path / "here")
     case.arguments = completed(words, run)
-    found = server.run(case).mistakes([0, 1, 2])
-    judge("overrides", ascii(shlex.join(words))[:400], found)
+    assert server.run(case).mistakes([0, 1, 2]) == []

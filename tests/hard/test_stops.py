@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from hard.forked import Judge, Server
+from hard.forked import Server, some
 from hard.interrupted import Whole, training
 
+pytestmark = pytest.mark.slow
 KILLED, FULL, TOO_LARGE = [-9], [1, 2], [-25]
 FAULTS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and the exit codes
     **{f"killed at change {n} of files": ({"do": "kill", "at": n}, KILLED) for n in range(1, 130, 9)},
@@ -27,26 +28,24 @@ FAULTS: dict[str, tuple[dict[str, Any], list[int]]] = {  # and the exit codes
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", some(FAULTS))
 def test_a_training_that_is_stopped_says_so_and_goes_on(
-    server: Server, whole: Whole, judge: Judge, tmp_path: Path, name: str
+    server: Server, whole: Whole, tmp_path: Path, name: str
 ) -> None:
     fault, codes = FAULTS[name]
     case = training(tmp_path / "here", **fault)
     outcome = server.run(case)
     if outcome.code == 0 and fault.get("do") == "kill":
         return  # it has fewer operations
-    judge("a stop", name, outcome.mistakes(codes) or whole.mistakes_of(server, case))
+    assert (outcome.mistakes(codes) or whole.mistakes_of(server, case)) == []
 
 
-@pytest.mark.parametrize("words", [(), ("trainer.accumulate=3",)])
-def test_killed_at_random_moments(
-    server: Server, judge: Judge, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("words", some([("trainer.accumulate=3",), ()]))
+def test_killed_at_random_moments(server: Server, tmp_path: Path, words: tuple[str, ...]) -> None:
     whole = Whole.trained(server, tmp_path, words)
     draw = random.Random(0)
     for _ in range(3):
         seconds = draw.uniform(0.02, whole.seconds)
         case = training(tmp_path / "here", words, kill_after=seconds)
         found = server.run(case).mistakes([-9, 0]) or whole.mistakes_of(server, case)
-        judge("kill -9", f"after {seconds:.3f} s", found)
+        assert found == [], f"killed after {seconds:.3f} s"

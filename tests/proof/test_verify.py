@@ -4,7 +4,7 @@ import io
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -60,20 +60,25 @@ def console() -> Console:
     return Console(file=io.StringIO(), width=200)
 
 
-def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay() -> None:
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay(
+    dtype: Literal["float64", "float32"],
+) -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
     shown = console()
-    found = verify(VerifyConfig(), shown)
+    found = verify(VerifyConfig(dtype=dtype, style="markdown"), shown)
     assert [claim.name for claim in found if not claim.holds] == []
     assert torch.equal(torch.get_rng_state(), before)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
     page = (Path(__file__).parents[2] / "docs/attention.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (.+?) \| (\d+) \| .+ \|$", page, re.MULTILINE))
     assert list(rows) == list(GROUPS)
-    parts = [len(re.findall(r"\bpass\b", part)) for part in printed.split("abs.")[1:]]
+    parts = [len(re.findall(r"\| *pass *\|", part)) for part in printed.split("abs.")[1:]]
     assert list(map(int, rows.values())) == parts
     assert f"checks {len(found)} numerical properties" in page
+    assert f"{len(found)} of {len(found)} properties hold: {dtype} on cpu" in printed
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
