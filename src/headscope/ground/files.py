@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -155,7 +156,10 @@ def cache_folder(configured: str | None) -> Path:
     Raises:
         OSError: if it cannot be written; the message names the key that chooses another.
     """
-    folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
+    try:
+        folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
+    except RuntimeError:  # a user without a home
+        folder = Path(tempfile.gettempdir(), f"headscope-{os.getuid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
