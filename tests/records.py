@@ -6,6 +6,14 @@ from typing import Any
 import numpy as np
 
 
+def random_maps(seed: int, layers: int, heads: int, tokens: int) -> np.ndarray:
+    """Return maps [layer, head, query, key], all of them different."""
+    scores = np.exp(
+        2 * np.random.default_rng(seed).standard_normal((layers, heads, tokens, tokens))
+    )
+    return np.asarray(scores / scores.sum(axis=-1, keepdims=True), np.float32)
+
+
 def step_arrays(
     maps: Sequence[Sequence[np.ndarray]],
     numbers: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,

@@ -6,13 +6,9 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from headscope.heads.capture import capture
-from headscope.record.reader import read_index, read_step
-from headscope.record.writer import HeadRecorder
+from headscope.record.reader import read_index
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
@@ -90,23 +86,10 @@ def test_the_code_for_any_model_records_what_it_says(
 ) -> None:
     *_, code = code_of("any-model.md")
     monkeypatch.chdir(tmp_path)
-    found: dict[str, object] = {}
-    exec(compile(code, "any-model.md", "exec"), found)
+    exec(compile(code, "any-model.md", "exec"), {})
     folder = tmp_path / "outputs/any_model"
     index = read_index(folder / "heads")
     assert [step.step for step in index.steps] == [0, 10, 20]
     assert (index.layers, index.heads) == (["1.layers.0.self_attn", "1.layers.1.self_attn"], [4, 4])
     assert index.texts[0].tokens == ["[CLS]", "the", "cat", "sat"]
-    arrays = read_step(folder / "heads" / index.steps[-1].file)
-    weights = arrays["text_0/layer_1/weights"]
-    recorder: HeadRecorder = found["recorder"]  # type: ignore[assignment]
-    assert recorder.index.steps == index.steps
-    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=0.02)
-    model, texts = found["model"].eval(), found["texts"]  # type: ignore[attr-defined]
-    layer = model[1].layers[0].self_attn  # type: ignore[index]
-    tokens = model[0](texts[:1])  # type: ignore[index]
-    by_torch = layer(tokens, tokens, tokens, average_attn_weights=False)[1]
-    with capture(model, rows=[0]) as maps:  # type: ignore[arg-type]
-        model(texts)  # type: ignore[operator]
-    torch.testing.assert_close(maps["1.layers.0.self_attn"], by_torch)
     assert list(folder.glob("events.out.tfevents.*"))

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.main import main, run
+from headscope.ground.errors import listed, shown
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.training.console import plain_table
 
@@ -93,3 +94,17 @@ def test_without_a_terminal_a_line_now_and_then_has_step_loss_and_time_left(
     with Bar(console, "training", is_hidden=True):
         time.sleep(0.1)
     assert shown.getvalue().splitlines() == lines
+
+
+def test_a_message_names_twenty_and_counts_the_rest() -> None:
+    assert listed([]) == ""
+    assert listed(["a", 2]) == "a, 2"
+    assert listed(list(range(1, 21))).endswith("19, 20")
+    assert listed(list(range(1, 24))).endswith("19, 20 and 3 more")
+
+
+def test_a_message_shows_the_beginning_of_a_long_value_and_escapes_for_control_characters() -> None:
+    assert shown("日本 é") == "日本 é"
+    assert shown("a\n\x1b[31m") == r"a\n\x1b[31m"
+    assert shown("x" * 100_000) == "x" * 60 + "... (100,000 characters)"
+    assert listed(["x" * 100_000] * 30) == ", ".join([shown("x" * 100_000)] * 20) + " and 10 more"

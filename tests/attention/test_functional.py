@@ -87,18 +87,6 @@ def test_causal_and_window_masks_hide_what_is_later_and_what_is_far() -> None:
     ]
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout_drops_the_share_keeps_the_mean_and_masks_the_gradient_alike(p: float) -> None:
-    torch.manual_seed(0)
-    numbers = torch.ones(1009, 997, requires_grad=True)
-    found = Dropout(p)(numbers)
-    found.sum().backward()
-    assert (found == 0).double().mean().item() == pytest.approx(p, abs=0.004)
-    assert found.mean().item() == pytest.approx(1, abs=0.01)
-    assert found.unique().numel() == 2
-    torch.testing.assert_close(numbers.grad, found)
-
-
 def test_every_byte_is_used_and_neighbours_are_independent() -> None:
     torch.manual_seed(0)
     found = apply_dropout(torch.ones(1_000_000, dtype=torch.float64), 0.5) - 1
@@ -121,20 +109,17 @@ def test_the_seed_decides_the_type_stays_and_eval_mode_drops_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("p", "dropped_share"),
-    [
-        (0.0, 0),
-        (0.1, 26 / 256),
-        (0.5, 0.5),
-        (1.0, 1),
-        *((p, p) for p in (0.0015, 0.006, 0.9985, 0.9999)),
-    ],
+    [(0.1, 26 / 256), (0.5, 0.5), *((p, p) for p in (0.0, 0.0015, 0.006, 0.9985, 0.9999, 1.0))],
 )
-def test_the_share_is_rounded_a_little_and_never_by_more_than_a_tenth(
+def test_the_share_is_rounded_by_less_than_a_tenth_the_mean_stays_and_the_gradient_is_masked_alike(
     p: float, dropped_share: float
 ) -> None:
     torch.manual_seed(0)
-    found = apply_dropout(torch.ones(1009, 997, dtype=torch.float64), p)
+    numbers = torch.ones(1009, 997, dtype=torch.float64, requires_grad=True)
+    found = apply_dropout(numbers, p)
+    found.sum().backward()
     error = 4 * (dropped_share * (1 - dropped_share) / found.numel()) ** 0.5  # four standard errors
     assert (found == 0).double().mean().item() == pytest.approx(dropped_share, abs=error)
+    torch.testing.assert_close(numbers.grad, found.detach())
     if p < 1:
         assert found.max().item() == pytest.approx(1 / (1 - dropped_share))

@@ -80,13 +80,6 @@ def test_the_fused_path_equals_the_returned_weights_times_the_values(mask: str) 
     close(explicit(ours, weights, value), output)
 
 
-def test_self_attention_is_one_product_or_three() -> None:
-    ours, theirs = pair()
-    query, _, _ = inputs()
-    close(ours(query, query, query), theirs(query, query, query))
-    close(ours(query, query.clone(), query.clone()), ours(query, query, query))
-
-
 def test_causal_attention_needs_no_mask_and_reaches_the_kernel_by_its_flag(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -424,10 +417,10 @@ def test_second_derivatives_are_those_of_small_differences(
 ) -> None:
     torch.manual_seed(0)
     layer = MultiHeadAttention(
-        8, 2, dropout, batch_first=True, dtype=torch.float64, rotary=RotaryPositions(4, 4)
+        4, 2, dropout, batch_first=True, dtype=torch.float64, rotary=RotaryPositions(2, 3)
     )
-    texts = torch.randn(2, 4, 8, dtype=torch.float64, requires_grad=True)
-    hidden = torch.arange(4) >= torch.tensor([[3], [0]])  # the last text is all padding
+    texts = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    hidden = torch.arange(3) >= torch.tensor([[2], [0]])  # the last text is all padding
 
     def output(text: Tensor) -> Tensor:
         torch.manual_seed(2)

@@ -37,8 +37,8 @@ def test_an_odd_width_and_more_tokens_than_were_prepared_are_refused() -> None:
 
 
 def test_its_gradients_are_those_of_small_differences() -> None:
-    rotary = RotaryPositions(6, 5).double()
-    heads = torch.randn(2, 3, 5, 6, dtype=torch.float64, requires_grad=True)
+    rotary = RotaryPositions(6, 3).double()
+    heads = torch.randn(1, 2, 3, 6, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(rotary, heads)
     assert torch.autograd.gradgradcheck(rotary, heads)
 

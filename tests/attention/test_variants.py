@@ -53,8 +53,8 @@ def test_a_masked_key_gets_exactly_0_and_the_order_of_keys_does_not_matter(name:
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_the_formula_and_finite_where_all_is_masked(name: str) -> None:
     layer, tensors = made(name)
-    tensors = tuple(tensor.detach()[:, :3].requires_grad_() for tensor in tensors)
-    mask = torch.tensor([[False, True, False], [True, True, True]])
+    tensors = tuple(tensor.detach()[:, :2].requires_grad_() for tensor in tensors)
+    mask = torch.tensor([[False, True], [True, True]])
     assert torch.autograd.gradcheck(lambda *tensors: layer(*tensors, mask), tensors)
     context, weights = layer(*tensors, mask)
     assert weights[1].abs().max() == context[1].abs().max() == 0

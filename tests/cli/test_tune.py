@@ -149,9 +149,7 @@ def test_a_trial_that_is_stopped_is_resumed_by_the_next_worker(
 
 
 @pytest.mark.slow
-def test_a_trial_whose_worker_was_killed_is_resumed_from_its_last_epoch(
-    tmp_path: Path,
-) -> None:
+def test_a_trial_whose_worker_was_killed_is_resumed_from_its_last_epoch(tmp_path: Path) -> None:
     texts = write(tmp_path / "reviews.csv", reviews())
     space = tmp_path / "space.yaml"
     space.write_text("model.num_heads: [1, 3]")

@@ -66,7 +66,7 @@ def test_a_pair_repeats_another_only_if_both_of_its_texts_do() -> None:
     assert (len(stays), len(off), repeated) == (16, 4, 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     groups=st.lists(st.integers(0, 40), min_size=40, max_size=120).filter(
         lambda groups: len(set(groups)) > 8
@@ -163,20 +163,7 @@ def test_texts_with_a_label_too_rare_to_divide_stay() -> None:
 # --- one label, and classes that are rare ---
 
 
-@pytest.mark.parametrize(("classes", "texts"), [(50, 5), (20, 3), (30, 4)])
-def test_no_class_is_lost_where_there_are_more_classes_than_texts_to_cut_off(
-    classes: int, texts: int
-) -> None:
-    stays, off, _ = cut(labelled(dict.fromkeys(range(classes), texts)), 0.1, seed=0)
-    again, off_again, _ = cut(stays, 0.1, seed=0)
-    assert len(off) == math.ceil(classes * texts / 10)
-    assert max(Counter(off["label"]).values()) == max(Counter(off_again["label"]).values()) == 1
-    left = Counter(again["label"])
-    assert set(left) == set(range(classes))
-    assert min(left.values()) >= 2
-
-
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(labels=st.lists(st.integers(0, 12), min_size=8, max_size=80), share=st.floats(0.02, 0.5))
 def test_a_cut_takes_as_many_texts_as_it_should_and_no_class_whole(
     labels: list[int], share: float

@@ -154,10 +154,7 @@ def test_no_control_character_and_no_change_of_direction_is_left(text: str) -> N
 
 
 def test_pieces_put_together_are_the_text(by_kind: dict[str, Tokenizer]) -> None:
-    wanted = {
-        "words": "thedog.猫である。",
-        "bpe": "the␣dog.␣猫である。",
-    }
+    wanted = {"words": "thedog.猫である。", "bpe": "the␣dog.␣猫である。"}
     for kind, tokenizer in by_kind.items():
         assert "".join(shown(tokenizer, "the dog. 猫である。")[1:-1]) == wanted[kind]
 

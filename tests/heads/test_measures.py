@@ -115,10 +115,9 @@ def test_of_a_layer_that_is_read_at_cls_its_row_alone_counts() -> None:
 
 
 @pytest.mark.parametrize("name", MEASURES)
-@pytest.mark.parametrize("seed", range(3))
-def test_padding_changes_no_number(name: str, seed: int) -> None:
+def test_padding_changes_no_number(name: str) -> None:
     """A padded batch gives what each of its texts gives alone, whatever padding itself looks at."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     lengths, H, longest = torch.randint(1, 12, (6,)).tolist(), 3, 13
     padded = torch.rand(6, H, longest, longest, dtype=torch.float64).softmax(-1)
     ids = torch.randint(0, 4, (6, longest))

@@ -14,12 +14,7 @@ VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
     torch.manual_seed(0)
     config = ModelConfig(
-        d_model=22,
-        num_heads=11,
-        num_layers=2,
-        feedforward_size=31,
-        evidence=False,
-        **options,
+        d_model=22, num_heads=11, num_layers=2, feedforward_size=31, evidence=False, **options
     )
     return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()
 

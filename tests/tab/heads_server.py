@@ -1,21 +1,26 @@
 """A small TensorBoard for tests of the Heads tab: the real plugin's routes inside a page that frames it as TensorBoard does."""
 
+import re
+import subprocess
+import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 from werkzeug import Request, Response
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from headscope.record.schema import FOLDER, INDEX, Text
 from headscope.record.writer import HeadRecorder
-from records import step_arrays
+from records import random_maps, step_arrays
 
 with warnings.catch_warnings():  # TensorBoard brings an html5lib that calls itself deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -88,20 +93,42 @@ def serving(logdir: Path) -> Iterator[Server]:
         server.server_close()
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Return weights whose last axis sums to 1."""
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights: np.ndarray = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return weights
+@dataclass
+class TensorBoard:
+    """The real one, in a process of its own."""
+
+    url: str
+
+    def get(self, route: str, **query: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}data/{route}", params=query, timeout=60, trust_env=False)
+
+    def until(self, route: str, holds: Callable[[httpx.Response], bool]) -> None:
+        """Ask again and again until the answer is as it should be: runs are found one by one."""
+        for _ in range(600):
+            if holds(self.get(route)):
+                return
+            time.sleep(0.1)
+        raise AssertionError(route)
 
 
-def maps_of(
-    seed: int, layers: int, heads: int, count: int, sharpness: float = 2.0
-) -> list[np.ndarray]:
+@contextmanager
+def starting_tensorboard(logdir: Path, *options: str) -> Iterator[TensorBoard]:
+    """Start TensorBoard on the loopback alone, and end it with the block."""
+    words = [f"--logdir={logdir}", "--port=0", "--host=127.0.0.1", "--reload_interval=1", *options]
+    command = [sys.executable, "-m", "tensorboard.main", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        found = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in process.stdout)
+        yield TensorBoard(next(match[0] for match in found if match))
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def maps_of(seed: int, layers: int, heads: int, count: int) -> list[np.ndarray]:
     """Return a map [heads, count, count] for each layer, all of them different."""
-    random = np.random.default_rng(seed)
-    scores = sharpness * random.standard_normal((layers, heads, count, count))
-    return list(softmax(scores))
+    return list(random_maps(seed, layers, heads, count))
 
 
 @dataclass

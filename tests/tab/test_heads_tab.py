@@ -3,23 +3,14 @@
 import csv
 import hashlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from answered import ANSWER, answered_run
-from heads_browser import (
-    PATIENCE,
-    Opener,
-    Tab,
-    assert_close,
-    expected_pixels,
-    pixels_of,
-)
-from heads_server import Server, Step, maps_of, write_run
+from heads_browser import PATIENCE, Opener, Tab, assert_close, expected_pixels, pixels_of
+from heads_server import Server, Step, maps_of, starting_tensorboard, write_run
 
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
@@ -110,10 +101,17 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     tab.find(".help summary").click()
     tab.says(".help", "one step back and forward")
 
-
-def test_the_slider_changes_maps_and_numbers(open_tab: Opener, two_runs: Path) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
+    # The table sorts by a number both ways and by head; heads without the number come last.
+    heads = [f"layer {layer} head {head}" for layer in range(LAYERS) for head in range(HEADS)]
+    values = numbers_of(200)["previous"][0].ravel()
+    falling = sorted(range(5), key=lambda head: -values[head])
+    orders = {"previous": [*falling, 5], "previous again": [*falling[::-1], 5], "head": range(6)}
+    for column, order in orders.items():
+        tab.find(f".table th[data-column={column.split()[0]}] button").click()
+        tab.shows(".table tbody th", [heads[head] for head in order])
+    # The slider changes maps and numbers.
+    tab.choose(0, 0)
+    tab.find(".choose-text").select_option("0")
     tab.shows(".kept", "3 of 3 recorded steps")
     tab.find("input[type=range]").focus()
     for key, step in [("Home", 0), ("ArrowRight", 100), ("End", 200), (",", 100), (".", 200)]:
@@ -160,7 +158,7 @@ def test_a_long_text_has_its_whole_map_with_labels_that_do_not_overlap(
 ) -> None:
     count = 300
     words = [f"t{n}" for n in range(count)]
-    step = Step(0, [maps_of(3, 2, 2, count, 3.0)])
+    step = Step(0, [maps_of(3, 2, 2, count)])
     write_run(tmp_path, "mine", [Text("long", words, " ".join(words))], [step])
     tab = open_tab(tmp_path)
     tab.drawn(0)
@@ -197,25 +195,6 @@ def test_of_a_last_layer_the_row_that_is_read_is_the_map(open_tab: Opener, tmp_p
 
 
 @pytest.mark.slow
-def test_a_row_of_tokens_is_one_stop_and_arrows_move_along_it(
-    open_tab: Opener, two_runs: Path
-) -> None:
-    tab = open_tab(two_runs)
-    tab.drawn(200)
-    row = tab.find(TOKENS)
-    assert row.locator(".token[tabindex='0']").count() == 1
-    row.locator(".token").first.focus()
-    moves = [("End", 6), ("ArrowRight", 6), ("ArrowLeft", 5), ("Home", 0), ("ArrowRight", 1)]
-    for key, place in moves:
-        tab.page.keyboard.press(key)
-        tab.shows(".token:focus", WORDS[place])
-    tab.shows(READOUT, "query 1 猫")
-    tab.shows(f"{TOKENS} >> .token[tabindex='0']", ["猫"])
-    tab.page.keyboard.press("Shift+Tab")
-    tab.expect(".token:focus").to_have_count(0)
-
-
-@pytest.mark.slow
 def test_two_texts_stand_apart_each_in_its_direction(open_tab: Opener, tmp_path: Path) -> None:
     words = ["[CLS]", "the", "cat", "[SEP]", "كان", "القط", "[SEP]"]
     text = Text("t", words, "the cat ⏐ كان القط", None, [None, 0, 0, None, 1, 1, None])
@@ -241,11 +220,22 @@ def test_two_texts_stand_apart_each_in_its_direction(open_tab: Opener, tmp_path:
 
 
 @pytest.mark.slow
-def test_another_run_stands_beside_it_and_a_link_opens_the_same_view(
+def test_arrows_move_along_a_row_another_run_stands_beside_it_and_a_link_opens_the_same_view(
     open_tab: Opener, two_runs: Path
 ) -> None:
     tab = open_tab(two_runs)
     tab.drawn(200)
+    row = tab.find(TOKENS)
+    assert row.locator(".token[tabindex='0']").count() == 1  # a row is one stop
+    row.locator(".token").first.focus()
+    moves = [("End", 6), ("ArrowRight", 6), ("ArrowLeft", 5), ("Home", 0), ("ArrowRight", 1)]
+    for key, place in moves:
+        tab.page.keyboard.press(key)
+        tab.shows(".token:focus", WORDS[place])
+    tab.shows(READOUT, "query 1 猫")
+    tab.shows(f"{TOKENS} >> .token[tabindex='0']", ["猫"])
+    tab.page.keyboard.press("Shift+Tab")
+    tab.expect(".token:focus").to_have_count(0)
     tab.choose(1, 2)
     tab.compare("second")
     tab.says(".other-head h2", "second, step 210: layer 1 head 2")  # the nearest to 200
@@ -394,20 +384,6 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tab.drawn(step)
 
 
-def test_the_table_sorts_by_a_number_both_ways_and_by_head(
-    open_tab: Opener, two_runs: Path
-) -> None:
-    heads = [f"layer {layer} head {head}" for layer in range(LAYERS) for head in range(HEADS)]
-    values = numbers_of(200)["previous"][0].ravel()
-    falling = sorted(range(5), key=lambda head: -values[head])
-    tab = open_tab(two_runs)
-    tab.drawn(200)
-    orders = {"previous": [*falling, 5], "previous again": [*falling[::-1], 5], "head": range(6)}
-    for column, order in orders.items():  # heads without the number come last either way
-        tab.find(f".table th[data-column={column.split()[0]}] button").click()
-        tab.shows(".table tbody th", [heads[head] for head in order])
-
-
 # --- what goes wrong, and what is hostile ---
 
 
@@ -428,20 +404,17 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     tab.looks(".head .large", expected_pixels(first_maps(0)[0][0]))
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_hostile_text_is_shown_and_does_nothing(
-    open_tab: Opener, tmp_path: Path, width: int
-) -> None:
+def test_hostile_text_is_shown_and_does_nothing(open_tab: Opener, tmp_path: Path) -> None:
     name = HOSTILE[0]
     maps = maps_of(0, 1, 2, len(HOSTILE))
     means = np.array([[0.1, 0.2]])
     numbers = {name.replace("/", "_"): (means, means), "__proto__": (means, means)}
     step = Step(0, [maps], numbers, [], [np.array([0.6, 0.4])])
     notes = {name: name * 50, "precision": name}
-    segments = [0, 0, None, *[1] * (len(HOSTILE) - 3)] if width == 400 else None  # of a pair
+    segments = [0, 0, None, *[1] * (len(HOSTILE) - 3)]  # of a pair
     texts = [Text(name, HOSTILE, "\n".join(HOSTILE), name, segments)]
     write_run(tmp_path, "evil <b>&amp;", texts, [step], classes=[name, "\u202eb"], notes=notes)
-    tab = open_tab(tmp_path, width=width)
+    tab = open_tab(tmp_path, width=400)
     tab.drawn(0)
     shown = tab.find(f"{TOKENS} >> .token").all_text_contents()
     assert shown[:2] == HOSTILE[:2]
@@ -494,33 +467,19 @@ def test_many_heads_and_numbers_of_a_foreign_model_fit_a_phone(
 def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> None:
     write_marker(tmp_path / "mine")
     write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])
-    options = ["--logdir", str(tmp_path), "--port", "0", "--host", "127.0.0.1"]
-    command = [sys.executable, "-m", "tensorboard.main", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout is not None
-    try:
-        found = (re.search(r"http://\S+", line) for line in process.stdout)
-        address = next(match[0] for match in found if match)
-        with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
-            page = context.new_page()
-            page.set_default_timeout(PATIENCE)
-            listing = f"{address}data/plugin/heads/runs"
-            Tab(page, page, Server(address)).has(
-                lambda: '"mine"' in context.request.get(listing).text(), True
-            )
-            page.goto(f"{address}#heads&p.heads.step=100&p.heads.layer=1&p.heads.head=1")
-            for _ in range(2):  # the second time by a reload
-                frame = page.wait_for_selector("iframe[src*=plugin_entry]").content_frame()
-                tab = Tab(page, frame, Server(address))
-                tab.drawn(100)
-                tab.shows(".head h2", "layer 1 head 1")
-                tab.looks(".head .large", expected_pixels(first_maps(100)[1][1]))
-                page.wait_for_url(re.compile(r"p\.heads\.run=mine.*p\.heads\.step=100"))
-                page.reload()
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
+    with starting_tensorboard(tmp_path) as board, browser.new_context() as context:
+        board.until("plugin/heads/runs", lambda answer: '"mine"' in answer.text)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"{board.url}#heads&p.heads.step=100&p.heads.layer=1&p.heads.head=1")
+        for _ in range(2):  # the second time by a reload
+            frame = page.wait_for_selector("iframe[src*=plugin_entry]").content_frame()
+            tab = Tab(page, frame, Server(board.url))
+            tab.drawn(100)
+            tab.shows(".head h2", "layer 1 head 1")
+            tab.looks(".head .large", expected_pixels(first_maps(100)[1][1]))
+            page.wait_for_url(re.compile(r"p\.heads\.run=mine.*p\.heads\.step=100"))
+            page.reload()
 
 
 SVG = "http://www.w3.org/2000/svg"  # a namespace, which nobody fetches

@@ -4,8 +4,8 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -36,7 +36,7 @@ from headscope.tab.loader import HeadsLoader
 from headscope.tab.plugin import HeadsPlugin
 from headscope.tab.summaries import write_marker
 from pages import texts_of, unpack
-from records import step_arrays
+from records import random_maps, step_arrays
 
 LONG = 24  # tokens
 LAST = "step_000000000010.npz"
@@ -67,9 +67,8 @@ class Provider:
         return [SimpleNamespace(run_name=run) for run in self.marked + self.others]
 
 
-def maps_of(seed: int, tokens: int, layers: int = 2, heads: int = 3) -> np.ndarray:
-    weights = np.random.default_rng(seed).random((layers, heads, tokens, tokens)) ** 4
-    return np.asarray(weights / weights.sum(-1, keepdims=True), np.float32)
+def maps_of(seed: int, tokens: int) -> np.ndarray:
+    return random_maps(seed, 2, 3, tokens)
 
 
 def numbers_of(seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -92,12 +91,17 @@ def record(folder: Path, steps: tuple[int, ...] = (0, 10, 25)) -> HeadRecorder:
     return recorder
 
 
-@pytest.fixture
-def logdir(tmp_path: Path) -> Path:
-    folder = tmp_path / "logs"
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
     record(folder / "mine")
     record(folder / "deep" / "other", (5,))
     return folder
+
+
+@pytest.fixture
+def logdir(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "logs"))
 
 
 @pytest.fixture
@@ -357,7 +361,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_broken_step_is_named_and_the_others_still_work(
+def test_what_is_broken_is_named_and_the_rest_still_works(
     ask: Ask, logdir: Path, damage: str
 ) -> None:
     DAMAGES[damage](logdir / "mine/heads" / LAST)
@@ -366,12 +370,8 @@ def test_a_broken_step_is_named_and_the_others_still_work(
         assert len(refused(answer, 404, "'mine'", LAST)) < 500
     assert set(unpack(ask("maps", run="mine", step=25, text=0).data)) >= {"pooling"}
     assert ask("runs").get_json()["runs"][1]["error"] is None
-
-
-@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage != "flipped"])
-def test_a_broken_index_is_named_and_the_other_runs_still_work(
-    ask: Ask, logdir: Path, damage: str
-) -> None:
+    if damage == "flipped":  # which is nothing to an index
+        return
     DAMAGES[damage](logdir / "mine/heads/index.json")
     other, mine = ask("runs").get_json()["runs"]
     assert mine["error"].startswith("run 'mine': index.json: ")
@@ -464,13 +464,3 @@ def test_a_plugin_that_cannot_be_loaded_is_left_out_with_a_warning(
         assert HeadsLoader().load(TBContext()) is None
     assert "The Heads tab is left out" in caplog.text
     assert broken in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [("loader", {"torch", "numpy", "PIL", "werkzeug"}), ("plugin", {"torch", "PIL", "matplotlib"})],
-)
-def test_what_tensorboard_imports_is_light(module: str, heavy: set[str]) -> None:
-    code = f"import sys, headscope.tab.{module}; print(*{heavy} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []

@@ -26,7 +26,7 @@ from headscope.settings.config import TrainConfig
 from headscope.training.report import Report
 from headscope.training.train import train
 from pages import texts_of
-from training_runs import Trained, comments, edit_model, events_of, write
+from training_runs import Trained, comments, events_of, write
 
 Maker = Callable[..., TrainConfig]
 LABELS = ["food", "place", "staff"]
@@ -129,14 +129,6 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
         assert cell["prediction"] == ";".join(given)
     assert sum(row["prediction"] == row["label"] for row in lists) > 45
     assert [] in [row["prediction"] for row in lists]
-
-
-def test_other_thresholds_give_other_predictions(any_classes: Trained, tmp_path: Path) -> None:
-    folder = any_classes.copy(tmp_path)
-    chosen = json.dumps({"thresholds": [0.0, 1.0, 0.0]})
-    edit_model(folder, lambda metadata: metadata | {"chosen": chosen})
-    for prediction in load_run(folder).predict(["the soup", "a cook"]):
-        assert prediction.label == "food, staff"
 
 
 def test_a_text_is_inspected_with_all_that_it_is_given(

@@ -34,11 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     ids=["three batches a step", "plain", "any number of labels"],
 )
 def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
-    small_config: Maker,
-    interrupt_at: Callable[..., None],
-    rows: Rows,
-    accumulate: int,
-    number: int,
+    small_config: Maker, interrupt_at: Callable[..., None], rows: Rows, accumulate: int, number: int
 ) -> None:
     handler = signal.getsignal(number)  # none in a shell's background
     settings = {"rows": rows, "max_epochs": 2, "accumulate": accumulate}

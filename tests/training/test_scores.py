@@ -127,21 +127,14 @@ def losses_of(logits: Tensor, labels: Tensor, temperatures: np.ndarray) -> np.nd
 
 
 @pytest.mark.parametrize("factor", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_no_temperature_of_a_grid_is_better(factor: float, seed: int) -> None:
-    logits, labels = calibrated_logits(200, seed=seed)
+def test_no_temperature_of_a_grid_is_better(factor: float) -> None:
+    logits, labels = calibrated_logits(200)
     found = fitted_temperature(factor * logits, labels)
     temperatures = np.geomspace(1 / LARGEST, LARGEST, 4001)
     losses = losses_of(factor * logits, labels, temperatures)
     best = int(losses.argmin())
     assert temperatures[best - 1] < found < temperatures[best + 1]
     assert losses_of(factor * logits, labels, np.array([found]))[0] <= losses[best]
-
-
-@pytest.mark.parametrize("factor", [0.25, 3.0])
-def test_a_model_that_is_too_sure_by_a_known_factor_gets_that_factor_back(factor: float) -> None:
-    logits, labels = calibrated_logits(20_000)
-    assert fitted_temperature(factor * logits, labels) == pytest.approx(factor, rel=0.03)
 
 
 def test_a_temperature_stays_within_its_bounds() -> None:
