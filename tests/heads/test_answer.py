@@ -26,7 +26,7 @@ def test_one_head_alone_carries_the_answer() -> None:
     assert found.texts == N
     losses, _ = found.numbers["attention"]["loss_zeroed"]
     assert [loss > 0.1 for loss in losses] == [False, True, False, False]
-    states = [effect.state for effect in found.effects.values()]
+    states = [*found.effects.values()]
     assert states == [NO_EFFECT, MATTERS, NO_EFFECT, NO_EFFECT]
     assert found.sets.order[0] == ("attention", 1)
     arrays = found.extra()

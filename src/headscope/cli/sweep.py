@@ -46,6 +46,7 @@ METRICS = "metrics.json"
 TABLE = "sweep.csv"
 BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
+ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -255,9 +256,10 @@ def show_table(folder: Path, console: Any = None) -> None:
     console = terminal(console)
     table = write_table(folder)
     groups = configurations(table)
-    metric, *others = results_of(table)
+    metric = results_of(table)[0]
     has_seeds = len(groups) < len(table)
-    results = [metric, *(name for name in others if table[name].notna().any())]
+    on_screen = [name for name in ON_SCREEN if table[name].notna().any()]
+    results = [metric, *on_screen]
     unswept = ("job", "status", "seed", *results_of(table))
     swept = [key for key in table if key not in unswept and table[key].nunique(dropna=False) > 1]
     rows = []
@@ -268,7 +270,7 @@ def show_table(folder: Path, console: Any = None) -> None:
             compared = "best" if group is groups[0] else _compared(group[metric], best)
             row += [(group["status"] == "done").sum(), compared]
         rows.append([*row, *(_mean(group[name]) for name in results)])
-    texts = [*swept, *(("seeds", "compared with the best") if has_seeds else ())]
+    texts = [*swept, *(("seeds", "") if has_seeds else ())]
     headings = [name.replace(".", ".\n") for name in texts]
     console.print(plain_table(headings, [name.replace("_", "\n", 1) for name in results], rows))
     failed = table[table["status"] != "done"]
@@ -289,11 +291,12 @@ def _compared(scores: Any, best: Any) -> str:
 
 
 def _mean(values: Any) -> str:
-    """Return the mean of a column over seeds, and its standard deviation."""
+    """Return the mean of a column over seeds, and but of seconds and TF-IDF its deviation."""
     values = values.dropna()
-    digits = 0 if values.name == "seconds" else 4
-    mean = f"{values.mean():.{digits}f}" if len(values) else ""
-    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
+    if not len(values) or values.name == "seconds":
+        return f"{values.mean():.0f}" if len(values) else ""
+    has_deviation = len(values) > 1 and values.name != "tfidf_accuracy"
+    return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
 
 
 def verdict(folder: Path, job: str) -> str:

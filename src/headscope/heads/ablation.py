@@ -17,7 +17,6 @@ after errors too. Shape letters: N texts in all, L layers, H heads.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -39,15 +38,6 @@ NO_HEAD = -2  # in the record, where a layer has fewer heads than the widest
 MIN_EFFECT = 0.01  # nats: the smallest effect of interest
 ALPHA = 0.05  # family-wise error rate over all heads
 MIN_TEXTS = 30  # fewer texts give no usable standard error
-
-
-@dataclass(frozen=True)
-class AblationEffect:
-    """The effect of ablating one head: the mean loss increase and its standard error, in nats."""
-
-    state: str  # MATTERS, NO_EFFECT or INCONCLUSIVE
-    loss_increase: float
-    standard_error: float
 
 
 # What ablation changes
@@ -76,8 +66,11 @@ def outcomes(
 
 def ablation_effect(
     loss_increases: Sequence[float] | Float[np.ndarray, " N"], num_tests: int = 1
-) -> AblationEffect:
-    """Test one head on the loss increase of each text, as one of `num_tests` tests."""
+) -> str:
+    """Return the state of one head by the loss increase of each text, in one of `num_tests` tests.
+
+    MATTERS, NO_EFFECT or INCONCLUSIVE.
+    """
     values = np.asarray(loss_increases, dtype=np.float64)
     n = len(values)
     mean = float(values.mean())
@@ -89,13 +82,13 @@ def ablation_effect(
             state = MATTERS
         elif abs(mean) + margin < MIN_EFFECT:
             state = NO_EFFECT
-    return AblationEffect(state, mean, standard_error)
+    return state
 
 
-def effect_arrays(effects: Mapping[Head, AblationEffect]) -> dict[str, np.ndarray]:
+def effect_arrays(effects: Mapping[Head, str]) -> dict[str, np.ndarray]:
     """Return the record's `effects` [L, H]."""
     layers = list(dict.fromkeys(layer for layer, _ in effects))
     states = np.full((len(layers), 1 + max(head for _, head in effects)), NO_HEAD, dtype=np.int32)
-    for (layer, head), effect in effects.items():
-        states[layers.index(layer), head] = RECORDED[effect.state]
+    for (layer, head), state in effects.items():
+        states[layers.index(layer), head] = RECORDED[state]
     return {"effects": states}

@@ -19,7 +19,6 @@ from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.ground.errors import listed, warn
 from headscope.heads.ablation import (
-    AblationEffect,
     Head,
     ablation_effect,
     effect_arrays,
@@ -66,7 +65,7 @@ class Study:
     numbers: Summary  # layer -> measure -> (means, standard errors), one of each per head
     texts: int  # on how many it rests
     right: int  # of these, classified correctly by the whole model
-    effects: dict[Head, AblationEffect]
+    effects: dict[Head, str]  # state
     sets: HeadSets
     answer: str  # see `headscope.heads.answer`
     details: str
