@@ -154,12 +154,14 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("kind", [*DAMAGE, "folder"])
+@pytest.mark.parametrize("kind", [*DAMAGE, "folder", "pipe"])
 def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "run" / "labels.json"
     path.parent.mkdir()
     if kind == "folder":
         path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
     elif (content := DAMAGE[kind]) is not None:
         path.write_bytes(content)
     with pytest.raises(

@@ -69,6 +69,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Path("unpickled").touch)),
     "without settings": lambda path: path.write_bytes(save(load_file(path))),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
     "gone": Path.unlink,
     "not finite": lambda path: edit_model(
         path.parent, dict, **{"head.weight": torch.full((2, 12), torch.nan)}
