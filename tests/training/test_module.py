@@ -3,6 +3,7 @@
 import copy
 import math
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 import torch
@@ -50,9 +51,24 @@ def test_the_weights_of_ngrams_learn_as_far_in_several_passes_as_in_one(tmp_path
     data = TextDataModule(config.data, config.tokenizer, seed=0, evidence=True)
     data.passes = 4
     setup = Setup(config, data.corpus.labels, data.tokenizer, {}, evidence=data.evidence)
-    evidence, *others = build_module(setup, data, None)._adamw().param_groups
+    module = build_module(setup, data, None)
+    assert module.class_weights is None
+    evidence, *others = module._adamw().param_groups
     assert evidence["lr"] == config.optimizer.evidence_rate / 4
     assert [group["lr"] for group in others] == [config.optimizer.learning_rate] * 2
+
+
+def test_ten_classes_or_more_are_weighted_by_the_root_of_inverse_frequency(tmp_path: Path) -> None:
+    words = [f"{first}{second}" for first in ascii_lowercase for second in ascii_lowercase]
+    rows = [{"text": f"{word} it", "label": f"c{n % 20 % 11}"} for n, word in enumerate(words)]
+    config = configured(tmp_path, rows)
+    data = TextDataModule(config.data, config.tokenizer, seed=0, evidence=True)
+    setup = Setup(config, data.corpus.labels, data.tokenizer, {}, evidence=data.evidence)
+    counts = torch.bincount(torch.from_numpy(data.labels("train")))
+    weights = build_module(setup, data, None).class_weights
+    assert weights is not None
+    torch.testing.assert_close(weights * counts.sqrt(), weights[0] * counts[0].sqrt().expand(11))
+    assert weights.unique().numel() > 1
 
 
 def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,8 +259,8 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
-    class_weights: Literal["none", "balanced"] = key(
-        "none", "balanced: classes are weighted by inverse frequency"
+    class_weights: Literal["auto", "none", "balanced"] = key(
+        "auto", "balanced: by inverse frequency; auto: by its square root, from ten classes on"
     )
 
 

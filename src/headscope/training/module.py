@@ -18,7 +18,7 @@ from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
 from headscope.model.pretrained import (
     Checkpoint,
     PretrainedClassifier,
@@ -31,6 +31,8 @@ from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig,
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
 from headscope.training.scores import ValidationScores
+
+MANY_CLASSES = 10  # from here on rare ones need weights: of fewer, the loss rises and F1 does not
 
 
 class ClassifierModule(LightningModule):
@@ -183,9 +185,13 @@ def build_module(
     objective = Chosen().objective(config)
     classes = torch.from_numpy(data.labels("train"))
     weights = None
-    if config.optimizer.class_weights == "balanced":
+    has_many = isinstance(objective, SingleLabel) and len(labels) >= MANY_CLASSES
+    weighting = config.optimizer.class_weights
+    if weighting == "balanced" or (weighting == "auto" and has_many):
         counts = torch.from_numpy(class_counts(data.labels("train"), len(labels)))
         weights = objective.balanced_weights(counts.float(), len(classes))
+        if weighting == "auto":
+            weights = weights.sqrt()
     model: Classifier
     if checkpoint is not None and config.model.path is not None:
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)
