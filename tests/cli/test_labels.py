@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from headscope.cli.labels import folds_of, labels
+from headscope.cli.labels import labels
 from headscope.data.corpus import load_corpus, row_keys
+from headscope.data.evidence import assign_folds
 from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
 from headscope.settings.commands import LabelsConfig
 from headscope.training.train import train
@@ -56,7 +57,7 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
 
 def test_near_duplicates_share_a_fold() -> None:
     groups = np.array([5, 5, 1, 2, 1, 9, 5, 3])
-    folds = folds_of(groups, 3, 0)
+    folds = assign_folds(groups, 3, 0)
     assert all(len({*folds[groups == group]}) == 1 for group in groups)
     assert {*folds} == {0, 1, 2}
 

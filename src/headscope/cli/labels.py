@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pandas import DataFrame, Series
 from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
 from headscope.data.corpus import groups_of, read_split, row_keys
+from headscope.data.evidence import assign_folds
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, listed
@@ -57,7 +58,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         texts = concatenate_datasets([*splits.values()])
         places = source_rows(run, config.id_column)
         roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
-    folds = folds_of(groups_of(texts), config.folds, run.config.seed)
+    folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
         for fold in range(config.folds):
@@ -124,12 +125,6 @@ def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any
         expected = f"one of the columns {listed(names)} of {path}"
         raise ConfigError(message("id_column", expected, column))
     return ids
-
-
-def folds_of(groups: Int[np.ndarray, " N"], count: int, seed: int) -> Int[np.ndarray, " N"]:
-    """Return a fold for each text; near-duplicates share one."""
-    _, group = np.unique(groups, return_inverse=True)
-    return (np.random.default_rng(seed).permutation(group.max() + 1) % count)[group]
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:

@@ -230,11 +230,15 @@ def results_of(table: Table) -> list[str]:
     return [key for key in table if key.startswith("validation_") or key in RESULTS]
 
 
+def settings_of(table: Table) -> list[str]:
+    """Return the columns of settings, without the seed."""
+    others = ("job", "status", "seed", *results_of(table))
+    return [key for key in table if key not in others]
+
+
 def configurations(table: Table) -> list[Table]:
     """Return the jobs of each configuration, which differ in the seed alone; the best first."""
-    others = ("job", "status", "seed", *results_of(table))
-    keys = [key for key in table if key not in others]
-    groups = table.groupby(keys or (lambda row: 0), dropna=False, sort=False)
+    groups = table.groupby(settings_of(table) or (lambda row: 0), dropna=False, sort=False)
     metric = results_of(table)[0]
     sign = 1 if metric.removeprefix("validation_") in LESS_IS_BETTER else -1
     return sorted(
@@ -260,8 +264,7 @@ def show_table(folder: Path, console: Any = None) -> None:
     has_seeds = len(groups) < len(table)
     on_screen = [name for name in ON_SCREEN if table[name].notna().any()]
     results = [metric, *on_screen]
-    unswept = ("job", "status", "seed", *results_of(table))
-    swept = [key for key in table if key not in unswept and table[key].nunique(dropna=False) > 1]
+    swept = [key for key in settings_of(table) if table[key].nunique(dropna=False) > 1]
     rows = []
     best = groups[0][metric]
     for group in groups:

@@ -261,13 +261,13 @@ def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
         yield rows[start : start + TEXTS_AT_ONCE]
 
 
-def assign_folds(groups: np.ndarray) -> np.ndarray:
+def assign_folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.ndarray:
     """Return a fold for each training text, [N] of 0 to K - 1; near-duplicates share one.
 
     The same for the same groups, so that a resumed run counts what it has counted.
     """
     _, numbers = np.unique(groups, return_inverse=True)
-    return (np.random.default_rng(0).permutation(numbers.max() + 1) % FOLDS)[numbers]
+    return (np.random.default_rng(seed).permutation(numbers.max() + 1) % count)[numbers]
 
 
 def log_count_ratios(texts: EvidenceTexts, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
