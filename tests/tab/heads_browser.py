@@ -52,7 +52,8 @@ class Tab:
         return re.sub(r"\s+", " ", content).strip()
 
     def wait(self, condition: str) -> None:
-        self.frame.wait_for_function(condition, timeout=PATIENCE)
+        # Asked by time: frames are not drawn while a busy machine has the window behind others.
+        self.frame.wait_for_function(condition, timeout=PATIENCE, polling=50)
 
     def drawn(self, step: int) -> None:
         self.wait(

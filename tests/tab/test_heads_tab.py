@@ -402,6 +402,13 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     tab.drawn(0)
     tab.expect(".text .error").to_have_count(0)
     tab.looks(".head .large", expected_pixels(first_maps(0)[0][0]))
+    tab.page.route("**/maps?*", lambda route: route.abort())
+    tab.press(".")
+    tab.press(".")
+    tab.says(".text .error", "Step 200: maps: TensorBoard does not answer")
+    tab.page.unroute("**/maps?*")
+    tab.refresh()
+    tab.drawn(200)
 
 
 def test_hostile_text_is_shown_and_does_nothing(open_tab: Opener, tmp_path: Path) -> None:

@@ -38,15 +38,15 @@ export class Loader {
     if (failure !== null) return;
     const { runs, logdir } = answer;
     const find = (listed) => listed.find(({ run }) => run === store.run);
-    const hasChanged = JSON.stringify(find(store.runs)) !== JSON.stringify(find(runs));
+    const isNews = JSON.stringify(find(store.runs)) !== JSON.stringify(find(runs));
+    const hasFailed = store.errors.index || store.errors.maps; // the server may be back
     store.set({ runs, logdir });
     if (runs.length === 0) store.setErrors({ runs: t`No run here has recorded heads yet.` });
-    else if (store.run !== null && hasChanged) this.loadIndex();
+    else if (store.run !== null && (isNews || hasFailed)) this.loadIndex();
     if (store.run !== null || runs.length === 0) return;
     const first = newest(runs).run;
     const isKnown = !link.run || runs.some(({ run }) => run === link.run);
-    const words = t`There is no run ${link.run} here: this is ${first}.`;
-    if (!isKnown) store.setErrors({ runs: words });
+    if (!isKnown) store.setErrors({ runs: t`There is no run ${link.run} here: this is ${first}.` });
     this.open(isKnown ? { ...link, run: link.run || first } : { run: first });
   }
 
