@@ -37,7 +37,7 @@ from sklearn.pipeline import make_pipeline
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
 from headscope.runs.run import load_run
-from headscope.runs.texts import data_of
+from headscope.runs.texts import own_corpus
 from headscope.training.baseline import Baseline, fitted, is_without_spaces
 from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table
@@ -112,7 +112,7 @@ def page_of(folder: Path, data: str, overrides: list[str], options: Namespace) -
     """Return the heading and the table of a data set."""
     seeds: int = options.seeds
     runs = trained(folder / Path(data).stem, seeds, *source(data), *overrides)
-    corpus = data_of(load_run(runs[0])).corpus  # the same for all: seeds leave the split alone
+    corpus = own_corpus(load_run(runs[0]))  # the same for all: seeds leave the split alone
     found = {
         "TF-IDF + logistic regression": [counted_words(corpus)],
         "TF-IDF + wide MLP": [wide_mlp(corpus)],

@@ -38,6 +38,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
+from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, eval_mode, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds
 from headscope.heads.fixed_gates import RULES, FixedGates
@@ -45,7 +46,6 @@ from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import PretrainedClassifier
 from headscope.runs.run import load_run
-from headscope.runs.texts import data_of
 from side_by_side import table
 
 STEPS = 20
@@ -313,7 +313,10 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     run = load_run(options.run)
-    data = data_of(run)
+    known = run.evidence or False
+    data = TextDataModule(
+        run.config.data, run.config.tokenizer, run.config.seed, run.tokenizer, known
+    )
     texts = data.batches("test")
     (batches,) = draw_samples(texts, options.texts, 2048, 0)
     special = special_tokens(run.tokenizer).fixed

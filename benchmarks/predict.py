@@ -32,7 +32,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer
 
-from headscope.cli.export import export
+from headscope.export.graph import export
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.licenses import load_licenses

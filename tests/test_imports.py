@@ -105,7 +105,7 @@ FREE_OF: list[tuple[list[str], list[str]]] = [
     (["headscope.tab.loader"], [*HEAVY[:-1], "werkzeug"]),
     (["headscope.tab.plugin"], ["torch", "PIL", "matplotlib"]),
     (["headscope.cli.predict"], ["lightning", "datasets", "sklearn", "scipy.stats", "beartype"]),
-    (["headscope.cli.export"], ["transformers"]),
+    (["headscope.export.graph"], ["transformers"]),
 ]
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bert_family import write_checkpoint
-from headscope.cli.export import export
+from headscope.export.graph import export
 from headscope.cli.predict import Texts, predict
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import known_ngrams

@@ -3,13 +3,10 @@
 import io
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from headscope.cli.inspect import inspect
-from headscope.ground.errors import UserWarningMessage
-from headscope.record.reader import read_index, read_step
 from headscope.settings.commands import InspectConfig
 from headscope.settings.config import DataConfig
 from untrained import untrained
@@ -27,12 +24,10 @@ def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = made(tmp_path / "run")
-    (folder / "inspect").touch()  # root may write what is read-only
-    monkeypatch.setattr("headscope.runs.run.os.access", lambda *_: False)
+    monkeypatch.setattr("headscope.cli.inspect.os.access", lambda *_: False)
     monkeypatch.chdir(tmp_path)
     config = InspectConfig(run=str(folder), text="MIT", accelerator="cpu")
-    with pytest.warns(UserWarningMessage, match="record of this text .* is not kept: .*/inspect"):
-        page = inspect(config, Console(file=io.StringIO()))
+    page = inspect(config, Console(file=io.StringIO()))
     assert page.parent == Path()
     assert page.read_text().startswith("<!DOCTYPE html>")
 
@@ -47,10 +42,3 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     assert "log-odds" in words
     assert "biases: " in words
     assert "What passes through each head" in html
-    # What the model would say without a head is kept too.
-    (record,) = (folder / "inspect").glob("*/heads")
-    step = read_step(record / read_index(record).steps[0].file)
-    heads, layers = step["text_0/without/heads"], step["text_0/without/layers"]
-    np.testing.assert_allclose(heads.sum(axis=-1), np.ones((1, 2)), atol=1e-6)
-    assert (heads != step["text_0/probabilities"]).any(axis=-1).all()
-    assert (layers != step["text_0/probabilities"]).all()

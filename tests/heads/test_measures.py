@@ -11,7 +11,6 @@ from headscope.data.batching import Batch
 from headscope.heads.measures import (
     MEASURES,
     NEEDED,
-    POOLING_MEASURES,
     HeadStatistics,
     SpecialTokens,
     Tokens,
@@ -92,10 +91,6 @@ def test_means_and_standard_errors_over_texts_of_several_batches() -> None:
         assert errors == pytest.approx((each.std(0) / math.sqrt(B)).tolist())
     single = numbers(maps[0, 0], Tokens())
     assert set(single) == set(MEASURES) - set(NEEDED), "nothing is known of the tokens"
-    pooling = HeadStatistics(POOLING_MEASURES)  # one query, of one text
-    pooling.update("pool", torch.full((1, 1, 1, T), 1 / T), Tokens())
-    means, errors = pooling.summary()["pool"]["entropy_share"]
-    assert (means, errors) == (pytest.approx([1.0]), [0.0])
 
 
 def test_of_a_layer_that_is_read_at_cls_its_row_alone_counts() -> None:

@@ -153,7 +153,7 @@ def same_answer(
     """Hold tokens, logits, maps and sums of the page against Python's."""
     names = list(headed_layers(run.model))
     readout = readout_position(run.model)
-    probe = make_probe(run.tokenizer, row, None, None, run.evidence, readout)
+    probe = make_probe(run.tokenizer, row, None, run.config.data.max_length, run.evidence, readout)
     assert found["tokens"] == probe.text.tokens
     assert found["segments"] == probe.text.segments
     arrays = {

@@ -1,12 +1,14 @@
 """The network and its kinds of attention, pooling and masks: padding changes nothing, places matter."""
 
+from typing import get_args
+
 import pytest
 import torch
 
 from headscope.heads.capture import capture
 from headscope.model.classifier import Encoder, TextClassifier, sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
-from headscope.settings.config import POOLINGS, POSITIONS, ModelConfig
+from headscope.settings.config import ModelConfig, PoolingKind, Position
 
 VOCABULARY, CLASSES, LENGTH = 53, 3, 29
 
@@ -19,7 +21,7 @@ def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
     return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("positions", get_args(Position))
 def test_the_order_of_tokens_matters(positions: str) -> None:
     model = classifier(positions=positions)
     ids = torch.randint(1, VOCABULARY, (1, 11))
@@ -118,7 +120,11 @@ def texts() -> tuple[torch.Tensor, torch.Tensor]:
     return ids.masked_fill(padding, 0), padding
 
 
-READ = [{"positions": places, "pooling": pool} for places in POSITIONS for pool in POOLINGS]
+READ = [
+    {"positions": places, "pooling": pool}
+    for places in get_args(Position)
+    for pool in get_args(PoolingKind)
+]
 
 
 @pytest.mark.parametrize("options", [*KINDS.values(), *READ], ids=str)

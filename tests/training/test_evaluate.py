@@ -12,7 +12,7 @@ from headscope.cli.evaluate import evaluate
 from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
-from headscope.runs.texts import data_of
+from headscope.runs.texts import own_corpus
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
 from training_runs import Trained, write
 
@@ -59,7 +59,7 @@ def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -
     with contextlib.chdir("/"):
         assert score(folder)[0] == plain.report.test
         path.rename(path.with_name("moved.csv"))
-        for use in (score, lambda folder: data_of(load_run(folder))):
+        for use in (score, lambda folder: own_corpus(load_run(folder))):
             with pytest.raises(
                 DataError,
                 match=rf"reviews\.csv: is gone, .*: headscope train resume={folder} data\.path=",
@@ -76,7 +76,7 @@ def test_own_data_with_other_labels_are_refused(plain: Trained, tmp_path: Path) 
     ):
         score(folder)
     with pytest.raises(RunError, match="give it the data that it had"):
-        data_of(load_run(folder))
+        own_corpus(load_run(folder))
     assert not (folder / "evaluations").exists()
 
 

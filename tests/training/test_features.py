@@ -15,6 +15,7 @@ from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.data import features
+from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.contributions import decompose
 from headscope.live.page import live_html
@@ -22,7 +23,6 @@ from headscope.record.reader import read_index
 from headscope.runs.folder import kept_settings
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
-from headscope.runs.texts import data_of
 from headscope.settings.checks import check
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig
@@ -112,8 +112,8 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     assert len(written) == 3, "each split once, for the control too"
 
     run = load_run(report.folder)
-    data = data_of(run)
-    data.config.cache_dir = config.data.cache_dir  # which is no property of a run
+    known_ngrams = run.evidence or False
+    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, known_ngrams)
     known = list(data.loader("test"))
     model: Any = run.model
     for count, settings in ((6, "another layer"), (6, "another layer"), (9, "other weights")):

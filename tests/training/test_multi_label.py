@@ -66,17 +66,15 @@ def test_the_screen_and_tensorboard_have_a_table_for_each_class(
     assert {f"test/{label}" for label in LABELS} <= set(tags["tensors"])
     assert {"test/micro_f1", "baseline/micro_f1", "validation/accuracy"} <= set(tags["scalars"])
     assert "_hparams_/session_start_info" in events.summary_metadata
-    texts = [
-        events.Tensors(f"probe_{number}/text_summary")[-1].tensor_proto.string_val[0]
-        for number in range(2)
-    ]
-    assert b"food" in texts[0]  # the classes in turn
-    assert b"place" in texts[1]
 
 
 def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
     index = read_index(report.folder / "heads")
     assert index.classes == LABELS
+    assert ["food" in index.texts[0].text, "place" in index.texts[1].text] == [
+        True,
+        True,
+    ]  # in turn
     assert all(
         text.label is not None and set(text.label.split(", ")) <= {*LABELS, "none"}
         for text in index.texts
@@ -138,9 +136,6 @@ def test_a_text_is_inspected_with_all_that_it_is_given(
     config = InspectConfig(run=str(folder), text="the soup and the cook", accelerator="cpu")
     (shown,) = texts_of(inspect(config).read_text(encoding="utf-8"))
     assert shown.text["label"] is None
-    newest = max((folder / "inspect").glob("*/heads"))
-    arrays = read_step(newest / read_index(newest).steps[0].file)
-    assert arrays["text_0/probabilities"].shape == (3,)
 
 
 def test_labels_that_a_run_was_not_trained_on_are_refused(

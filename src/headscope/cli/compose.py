@@ -22,14 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.ground.errors import ConfigError, did_you_mean, first_line
-from headscope.settings.checks import (
-    ELSEWHERE,
-    check,
-    is_text,
-    keys,
-    similar_keys,
-    unknown_key,
-)
+from headscope.settings.checks import check, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
 
 INSTALLED = Path(__file__).parents[1] / "configs"
@@ -71,7 +64,11 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
         elif not word.startswith("-"):
             line.overrides.append(parse_override(word, schema, is_sweep))
         else:
-            raise ConfigError(unknown_option(option, value, schema))
+            key = option.lstrip("-").replace("-", "_")
+            meant = " or ".join(
+                f"{each}={value or '...'}" for each in similar_keys(key, schema) or [key]
+            )
+            raise ConfigError(f"{option}: unknown option; keys are given without dashes: {meant}")
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
     known = {*keys(schema), *groups(schema)}
@@ -80,17 +77,6 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
         if key not in known and not key.startswith("hydra"):
             raise ConfigError(unknown_key(key, schema))
     return line
-
-
-def unknown_option(option: str, value: str, schema: type) -> str:
-    """Return the message for a word with dashes: perhaps a key, whose dashes are to be left out."""
-    key = option.lstrip("-").replace("-", "_")
-    similar = [key] if key in keys(schema) else similar_keys(key, schema)
-    close = did_you_mean(option, SHORT.values())
-    if close and key not in (*keys(schema), *ELSEWHERE):
-        return f"{option}: unknown option; did you mean {close}?"
-    example = " or ".join(f"{key}={value or '...'}" for key in similar) or "key=value"
-    return f"{option}: unknown option; keys are given without dashes: {example}"
 
 
 def parse_override(word: str, schema: type, is_sweep: bool) -> Override:

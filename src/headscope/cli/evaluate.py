@@ -1,29 +1,25 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, split_labels, values
-from headscope.data.datamodule import encode
+from headscope.data.columns import label_name, numbers, split_labels, texts_among, tuples
 from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
-from headscope.ground.files import cache_folder, write_free
+from headscope.ground.files import write_free
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import texts_and_labels, texts_of
+from headscope.runs.texts import texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
@@ -45,7 +41,11 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         dataset, split = texts_of(config, run)
     data = config.data or run.config.data
     with Bar(console, "scoring"):
-        logits, targets = _logits(config, run, dataset)
+        rows = [*tuples(dataset, texts_among(dataset.column_names))]
+        texts = TextBatches(run.encode(rows), numbers(dataset, "label"))
+        sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
+        batches = BatchLoader(texts, sampler)
+        logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
     found = scores(logits, targets, run.objective)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
     of_split = "" if is_file else f", split {split}"  # all of a file is no split
@@ -70,9 +70,8 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
     if config.against is not None:
-        theirs = _answers(config, run, dataset, split)
-        content["against"] = compared(config, run, logits, targets, theirs)
-        show_against(console, content["against"])
+        theirs = _answers(config, run, rows, split)
+        content["against"] = compared(console, config, run, logits, targets, theirs)
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
@@ -83,28 +82,17 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     return found
 
 
-def _logits(config: EvaluateConfig, run: Run, dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """Return a run's logits [N, C] and the labels."""
-    data = config.data or run.config.data
-    encoded = encode(
-        run.tokenizer, dataset, cache_folder(data.cache_dir), with_words=run.evidence is not None
-    )
-    if encoded.words is not None and run.evidence is not None:
-        encoded = replace(encoded, evidence=run.evidence.find(encoded.words))
-    sampler = TokenBudgetSampler(encoded.lengths, run.config.data.tokens_per_batch)
-    batches = BatchLoader(TextBatches(encoded, numbers(dataset, "label")), sampler)
-    return split_logits(run.model, batches, best_device(config.accelerator))
-
-
 # Against another run, or predictions in a file.
 
 
-def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> list[list[str]]:
+def _answers(
+    config: EvaluateConfig, run: Run, texts: list[tuple[str, ...]], split: str
+) -> list[list[str]]:
     """Return the classes that the other one gives each text."""
     path = str(config.against)
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, own, dataset)
+        return _answers_in(path, own, texts)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
@@ -114,21 +102,20 @@ def _answers(config: EvaluateConfig, run: Run, dataset: Dataset, split: str) -> 
     digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
     if config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
-    texts, _ = texts_and_labels(dataset, run.objective, run.labels)
     return [each.labels for each in other.predict(texts)]
 
 
-def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[list[str]]:
+def _answers_in(path: str, own: DataConfig, texts: list[tuple[str, ...]]) -> list[list[str]]:
     """Return the column `prediction` of a file that has a row for each text."""
     rows = list(read_rows(path))
-    if len(rows) != len(dataset) or "prediction" not in rows[0]:
+    if len(rows) != len(texts) or "prediction" not in rows[0]:
         has = f"{len(rows)} rows" + (f" with {listed([*rows[0]])}" if rows else "")
         raise DataError(
-            f"against={path}: expected a column prediction and a row for each of {len(dataset)} "
+            f"against={path}: expected a column prediction and a row for each of {len(texts)} "
             f"texts, got {has}"
         )
     answers: list[list[str]] = []
-    for number, (row, text) in enumerate(zip(rows, values(dataset, "text"), strict=True)):
+    for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
         given = row.get(own.text_column, text)
         if given not in (text, csv_cell(text)):
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
@@ -140,13 +127,14 @@ def _answers_in(path: str, own: DataConfig, dataset: Dataset) -> list[list[str]]
 
 
 def compared(
+    console: Console,
     config: EvaluateConfig,
     run: Run,
     logits: Float[Tensor, "N C"],
     targets: Int[Tensor, "N *C"],
     theirs: list[list[str]],
 ) -> dict[str, Any]:
-    """Return the differences on the same texts, as JSON.
+    """Print the differences on the same texts, and return them as JSON.
 
     An answer that is no class of the run, such as "" where the other one abstains, is wrong.
     """
@@ -160,18 +148,16 @@ def compared(
         )
     is_right = (ours == truth).all(dim=1)
     is_other_right = (others == truth).all(dim=1)
+    found = differences(ours, others, truth)
+    only_ours = int((is_right & ~is_other_right).sum())
+    only_theirs = int((is_other_right & ~is_right).sum())
+    name = str(config.against)
+    show_line(console, above(name, found))
+    show_line(console, f"only this run is right: {only_ours} texts; only {name}: {only_theirs}")
     return {
-        "name": str(config.against),
+        "name": name,
         "accuracy": is_other_right.double().mean().item(),
-        "differences": differences(ours, others, truth),
-        "only this run is right": int((is_right & ~is_other_right).sum()),
-        "only the other is right": int((is_other_right & ~is_right).sum()),
+        "differences": found,
+        "only this run is right": only_ours,
+        "only the other is right": only_theirs,
     }
-
-
-def show_against(console: Console, content: Mapping[str, Any]) -> None:
-    """Print the differences."""
-    show_line(console, above(content["name"], content["differences"]))
-    ours = content["only this run is right"]
-    theirs = content["only the other is right"]
-    show_line(console, f"only this run is right: {ours} texts; only {content['name']}: {theirs}")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from headscope.data.columns import class_names, texts_among
+from headscope.data.columns import class_names, texts_among, tuples
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed
-from headscope.ground.files import new_folder
+from headscope.ground.files import new_file
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
@@ -21,23 +21,20 @@ from headscope.heads.integrations.sequence_classifier import (
     study_texts,
 )
 from headscope.heads.show import head_view
-from headscope.heads.step import head_report, new_recorder, record_best
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
-from headscope.settings.config import DataConfig, InspectionConfig
-from headscope.tab.summaries import write_marker
+from headscope.settings.config import DataConfig
 from headscope.training.console import show_heads
 
-SHOWN_TEXTS = 4  # of the labelled ones, where no text is given
 FOLDER = Path("outputs/inspect")
 
 
 def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
-    """Write the page and the record of a text and return the page's path.
+    """Write the page of a text and return its path.
 
-    Labelled texts rank the heads; without a text the first of them are shown.
+    Labelled texts rank the heads; without a text the first of them is shown.
     """
     assert config.model is not None
     console = terminal(console)
@@ -49,35 +46,27 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
             raise ConfigError(f"classes: expected {C} names, got {listed(config.classes)}")
         classifier.labels = config.classes
     study = None
-    shown: list[TextOrPair] = []
+    texts: list[TextOrPair] = []
     if config.data is not None:
         texts, labels = labelled(config, config.data, classifier)
-        shown = texts[:SHOWN_TEXTS]
         with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
             study = study_texts(classifier, texts, labels, bar.update)
-    if config.text is not None:
-        shown = [config.text if config.text_pair is None else (config.text, config.text_pair)]
-    probes = [classifier.probe(text) for text in shown]
-    outputs = [classifier.output(probe) for probe in probes]
+    shown = texts[0] if config.text is None else config.text
+    if config.text is not None and config.text_pair is not None:
+        shown = (config.text, config.text_pair)
+    output = classifier.output(classifier.probe(shown))
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
-    stem = FOLDER / f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    path = Path(config.output or f"{new_folder(stem)}.html")
-    head_view(outputs[0], study, {"model": config.model}).save(path)
-    folder = path.with_suffix("")
-    notes = {"dropout": "off", "model": config.model}
-    recorder = new_recorder(folder, probes, classifier.labels, InspectionConfig(), notes)
-    recorder.write(0, head_report(outputs))
-    write_marker(folder)
-    shares = ", ".join(f"{name} {share:.3f}" for name, share in outputs[0].probabilities.items())
-    cut = ", to which it was cut" if classifier.is_cut(shown[0]) else ""
-    show_line(console, f"{len(outputs[0].text.tokens)} tokens{cut}; prediction: {shares}")
+    stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    path = Path(config.output or new_file(FOLDER / f"{stem}.html"))
+    head_view(output, study, {"model": config.model}).save(path)
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in output.probabilities.items())
+    cut = ", to which it was cut" if classifier.is_cut(shown) else ""
+    show_line(console, f"{len(output.text.tokens)} tokens{cut}; prediction: {shares}")
     if study is not None:
-        record_best(recorder, 0, classifier, probes, classifier.objective, study=study)
         show_line(console, study.answer)
         show_line(console, study.details)
         show_heads(console, study.loss_increases())
     show_line(console, f"page:       {path}")
-    print_next(console, folder)
     return path
 
 
@@ -116,9 +105,8 @@ def labelled(
     count = min(config.texts, data.limit or config.texts)
     rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
     chosen = known.select(rows)
-    columns = [chosen[column] for column in texts_among(chosen.column_names)]
-    texts = list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
-    return texts, list(chosen["label"])
+    texts = [*tuples(chosen, texts_among(chosen.column_names))]
+    return [text if len(text) == 2 else text[0] for text in texts], list(chosen["label"])
 
 
 def _names_in_data(classifier: SequenceClassifier, given: list[str]) -> list[str]:
@@ -133,8 +121,3 @@ def _names_in_data(classifier: SequenceClassifier, given: list[str]) -> list[str
         f"classes: the data have the labels {listed(given)}, the model the classes {listed(own)}; "
         "give the data's names in the order of the model's: classes=[...]"
     )
-
-
-def print_next(console: Console, folder: Path, tab: str = ", tab Heads") -> None:
-    """Print the command that shows a folder in TensorBoard."""
-    show_line(console, "now look:   ", f"tensorboard --logdir {folder}{tab}")

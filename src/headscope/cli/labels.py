@@ -164,8 +164,7 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
 
 def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray, "N C"]:
     """Return the probabilities of texts; 0 for a class that the run has not seen."""
-    columns = texts_among(split.column_names)
-    texts = tuples(split, columns) if len(columns) == 2 else values(split, "text")
+    texts = tuples(split, texts_among(split.column_names))
     table = DataFrame([each.probabilities for each in run.predict([*texts])])
     shares: np.ndarray = table.reindex(columns=classes, fill_value=0.0).to_numpy()
     return shares

@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "report": ("headscope.cli.page:report", commands.ReportConfig),
     "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
     "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
-    "export": ("headscope.cli.export:export", commands.ExportConfig),
+    "export": ("headscope.export.graph:export", commands.ExportConfig),
 }
 
 

@@ -4,6 +4,7 @@ report(config): write what a run learned over many texts, and the same page bene
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -87,31 +88,22 @@ def choose_examples(run: Run, split: Dataset, count: int) -> list[Example]:
     """
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     predictions = run.predict(texts)
-    shares = [list(each.probabilities.values()) for each in predictions]
-    ranked = np.sort(shares)  # [N, C]
-    sure = ranked[:, -1] - ranked[:, -2]  # the distance of the nearest two classes
+    shares = np.sort([[*each.probabilities.values()] for each in predictions])  # [N, C]
+    sure = shares[:, -1] - shares[:, -2]  # the distance of the nearest two classes
     if run.config.data.multi_label:
-        sure = np.abs(ranked - 0.5).min(axis=1)  # of a probability from its threshold
-    lengths = np.array([len("".join(text)) for text in texts])
-    table = DataFrame({"label": [label_text(label) for label in labels], "sure": sure})
+        sure = np.abs(shares - 0.5).min(axis=1)  # of a probability from its threshold
+    table = DataFrame({"label": [*map(label_text, labels)], "sure": sure})
     table["is_right"] = table["label"] == [each.label for each in predictions]
-    table["is_odd"] = (lengths < SHORTEST) | (lengths > LONGEST)
+    table["is_odd"] = [not SHORTEST <= len("".join(text)) <= LONGEST for text in texts]
     surest = table.sort_values(["is_odd", "sure"], ascending=[True, False])
-    right = surest[surest["is_right"]]
-    turns = right.groupby("label").cumcount()
-    orders: dict[Kind, list[int]] = {
-        "right": turns.sort_values(kind="stable").index.tolist(),
-        "wrong": surest.index[~surest["is_right"]].tolist(),
-        "unsure": table.sort_values(["is_odd", "sure"]).index.tolist(),
+    turns = surest[surest["is_right"]].groupby("label").cumcount()
+    orders: dict[Kind, Any] = {
+        "right": turns.sort_values(kind="stable").index,
+        "wrong": surest.index[~surest["is_right"]],
+        "unsure": table.sort_values(["is_odd", "sure"]).index,
     }
     chosen: dict[int, Kind] = {}
     for place, (kind, order) in enumerate(orders.items()):
         free = [row for row in order if row not in chosen]
-        share = (count + len(orders) - 1 - place) // len(orders)
-        chosen |= dict.fromkeys(free[:share], kind)
-    examples = []
-    for row, kind in chosen.items():
-        text = texts[row]
-        parts = (text,) if isinstance(text, str) else text
-        examples.append(Example(kind, table["label"][row], parts))
-    return examples
+        chosen |= dict.fromkeys(free[: (count + 2 - place) // 3], kind)
+    return [Example(kind, table["label"][row], texts[row]) for row, kind in chosen.items()]

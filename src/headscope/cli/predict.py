@@ -133,9 +133,8 @@ def _answers(
                 answer[PREDICTION] = ""
                 counts["abstained"] += 1
         if config.reasons:
-            text = parts[0] if len(parts) == 1 else (parts[0], parts[1])
             likeliest = max(shares, key=shares.__getitem__)
-            answer[REASONS] = run.explain(text, likeliest).word_line(WORDS_OF_REASON)
+            answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
         yield _renamed(row, answer) | answer
     counts["done"] += len(window)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
@@ -178,8 +177,8 @@ def _least_confidence(config: PredictConfig, run: Run) -> float | None:
     """Return the probability below which a text gets no label; None if all get one."""
     if config.min_confidence is None and config.target_accuracy is None:
         return None
-    key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
     if run.config.data.multi_label:
+        key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
         raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
     if config.target_accuracy is None:
         return config.min_confidence

@@ -7,16 +7,21 @@ token_type_ids [B, T], and with model.evidence ngram_ids and ngram_places [M], r
 import base64
 import json
 import logging
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.ground.errors import RunError, first_line
+from headscope.ground.files import replacing
+from headscope.ground.terminal import show_line, terminal
 from headscope.runs.abstaining import token_kinds
-from headscope.runs.run import Run
+from headscope.runs.run import Run, load_run
+from headscope.settings.commands import ExportConfig
 
 NOISY = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
 # Of the example that is traced: all different, or two sizes would be taken for one.
@@ -49,6 +54,28 @@ class Graph(nn.Module):
         probabilities = self.run.objective.probabilities(logits.double() / self.run.temperature)
         predicted = self.run.objective.predicted(probabilities)
         return {"logits": logits, "probabilities": probabilities, "predicted": predicted}
+
+
+def export(config: ExportConfig, console: Console | None = None) -> Path:
+    """Write a finished run as a folder, whole or not at all.
+
+    Raises:
+        RunError: if ONNX cannot hold the run, or the folder cannot be written.
+    """
+    output = Path(config.output)
+    run = load_run(config.run)
+    try:
+        with replacing(output) as folder:
+            folder.mkdir()
+            write_onnx(run, folder / "model.onnx")
+            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+    except OSError as error:
+        raise RunError(f"output={output}: cannot be written: {error}") from error
+    needs = "it needs onnxruntime, tokenizers, numpy"
+    console = terminal(console)
+    show_line(console, f"{len(run.labels)} classes, written to {output}; {needs}:")
+    show_line(console, f"python {output / 'classify.py'} texts.csv > labels.jsonl")
+    return output
 
 
 def write_onnx(run: Run, path: Path) -> None:

@@ -10,7 +10,7 @@ counts, maps [B, H, 1, T]: nothing depends on the others.
 Shape letters: B texts, H heads, Q queries, T positions, N texts in all.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from headscope.data.batching import Batch
 
-# Queries are the first Q tokens: all of them, or [CLS] alone; a pooling's one query is no token
+# Queries are the first Q tokens: all of them, or [CLS] alone
 Maps = Float[Tensor, "B H Q T"]
 PerText = Float[Tensor, "B H"]
 
@@ -150,7 +150,6 @@ MEASURES: dict[str, Callable[[Maps, Tokens], PerText]] = {
     "crossing": crossing_mass,
 }
 NEEDED = {"separator": "separators", "crossing": "texts"}  # of the tokens, by some measures
-POOLING_MEASURES = ("entropy_share", "first")
 
 
 class HeadStatistics:
@@ -159,15 +158,14 @@ class HeadStatistics:
     Left out are those that ask for more than is known of the tokens.
     """
 
-    def __init__(self, names: Iterable[str] = MEASURES) -> None:
-        self.names = names
+    def __init__(self) -> None:
         self._values: dict[str, dict[str, list[PerText]]] = {}
 
     def update(self, layer: str, maps: Maps, tokens: Tokens) -> None:
         """Add the maps of one layer for some texts."""
         names = [
             name
-            for name in self.names
+            for name in MEASURES
             if name not in NEEDED or getattr(tokens, NEEDED[name]) is not None
         ]
         # One transfer, however many measures there are.

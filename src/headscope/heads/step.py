@@ -7,8 +7,7 @@ Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
-from headscope.ground.files import MIB
 from headscope.heads.capture import (
     Change,
     ablate,
@@ -39,7 +37,6 @@ from headscope.record.explanation import CLASSES_KEPT, Explanation
 from headscope.record.reader import split_measures
 from headscope.record.schema import Arrays, PageText, Text, label_text
 from headscope.record.writer import HeadRecorder
-from headscope.settings.config import InspectionConfig
 
 ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
 JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
@@ -87,16 +84,15 @@ def make_probe(
     tokenizer: Tokenizer,
     texts: tuple[str, ...],
     label: str | None,
-    max_tokens: int | None = None,
+    max_tokens: int,
     evidence: EvidenceVocabulary | None = None,
     readout: int | None = None,
 ) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
-    if max_tokens is not None:
-        limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
-        tokenizer = copied(tokenizer)
-        tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
+    limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
+    tokenizer = copied(tokenizer)
+    tokenizer.enable_truncation(limit)
+    encoding = tokenizer.encode(*texts)
     special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
     segments = encoding.sequence_ids if len(texts) == 2 else None
     tokens = shown_tokens(tokenizer, encoding, texts)
@@ -119,15 +115,24 @@ def run_probe(
     batch = moved(probe.batch, device_of(model))
     calls: dict[str, AttentionCall] = {}
     explanation = None
-    with observe(model, calls.__setitem__):
+
+    def keep(name: str, call: AttentionCall) -> None:
+        if not call.is_pooling:
+            calls[name] = call
+
+    with observe(model, keep):
         if classes:
             own = (probe.text.tokens, classes, objective, temperature)
             explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
         else:
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
-    layers = [name for name, call in calls.items() if not call.is_pooling]
-    arrays = _map_arrays(calls, layers)
+    layers = list(calls)
+    difference = max((call.difference() for call in calls.values()), default=0.0)
+    arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
+    for number, call in enumerate(calls.values()):
+        weights = call.weights()[0].cpu().numpy()  # [H, T, T]
+        arrays[f"layer_{number}/weights"] = weights.astype(np.float32)
     if explanation is None:
         return ProbeOutput(probe.text, layers, {}, [], arrays, None)
     probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
@@ -140,19 +145,6 @@ def run_probe(
     if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
     return ProbeOutput(probe.text, layers, explanation.probabilities, answer, arrays, explanation)
-
-
-def _map_arrays(calls: Mapping[str, AttentionCall], layers: Sequence[str]) -> Arrays:
-    """Return the maps of layers with heads and of a pooling, and how well they are known."""
-    arrays: Arrays = {}
-    for name, call in calls.items():
-        weights = call.weights()[0].cpu().numpy().astype(np.float32)  # [H, T, T], or [1, 1, T]
-        if call.is_pooling:
-            arrays["pooling"] = weights[0, 0]
-        else:
-            arrays[f"layer_{layers.index(name)}/weights"] = weights
-    difference = max((call.difference() for call in calls.values()), default=0.0)
-    return arrays | {"check": np.array(difference, dtype=np.float32)}
 
 
 def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:
@@ -248,18 +240,6 @@ def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) 
     if summary is not None:
         arrays |= number_arrays(summary) | role_arrays(summary)
     return arrays
-
-
-def new_recorder(
-    folder: Path,
-    probes: Sequence[Probe],
-    classes: Sequence[str],
-    config: InspectionConfig,
-    notes: Mapping[str, str],
-) -> HeadRecorder:
-    """Return the recorder of these probes; it continues the record of a resumed run."""
-    texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
-    return HeadRecorder(folder, texts, classes, config.budget * MIB, notes)
 
 
 def record_best(

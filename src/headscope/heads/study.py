@@ -35,7 +35,6 @@ from headscope.heads.capture import (
     read_at_first,
 )
 from headscope.heads.measures import (
-    POOLING_MEASURES,
     HeadStatistics,
     SpecialTokens,
     Summary,
@@ -107,7 +106,7 @@ def study(
     measured on both. No text comes twice. `advance` may show the progress.
     """
     batches = [*chooses, *others]
-    numbers, _ = measure_attention(model, batches, special)
+    numbers = measure_attention(model, batches, special)
     layers = headed_layers(model)
     heads = [(name, head) for name in numbers for head in range(layers[name].num_heads)]
     total = 2 + len(heads) + num_runs(len(heads))
@@ -157,27 +156,25 @@ def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:
 
 def measure_attention(
     model: nn.Module, batches: Iterable[Batch], special: SpecialTokens
-) -> tuple[Summary, Summary]:
-    """Return what every head attends to, and a pooling that attends.
+) -> Summary:
+    """Return what every head attends to.
 
     Of a layer that is read at [CLS] alone that row counts. The weights of few texts at a time are
     held, so that memory does not depend on the batch.
     """
     heads = HeadStatistics()
-    pooling = HeadStatistics(POOLING_MEASURES)
     read_at = read_at_first(model)
     device = device_of(model)
 
     def measure(batch: Batch, layer: str, call: AttentionCall) -> None:
+        if call.is_pooling:
+            return
         tokens = special.tokens_of(batch)
         B = len(batch.rows)
         size = max(1, MAX_WEIGHTS * B // math.prod(call.shape))
         for start in range(0, B, size):
             rows = slice(start, start + size)
             weights = call.weights(rows)
-            if call.is_pooling:
-                pooling.update(layer, weights, tokens.rows(rows))
-                continue
             if layer in read_at:
                 weights = weights[:, :, :1]
             heads.update(layer, weights, tokens.rows(rows))
@@ -186,7 +183,7 @@ def measure_attention(
         for batch in batches:
             with observe(model, partial(measure, moved(batch, device))):
                 logits_of(model, batch)
-    return heads.summary(), pooling.summary()
+    return heads.summary()
 
 
 def draw_samples(

@@ -1,11 +1,13 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
-from headscope.heads.capture import headed_layers
+from headscope.heads.capture import headed_layers, readout_position
+from headscope.heads.show import HeadView, head_view
+from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, PageText, RecordError
@@ -18,6 +20,16 @@ MB = 1_000_000
 MOST_MB = 10.0
 Dtype = Literal["float32", "float16"]
 Kind = Literal["right", "wrong", "unsure"]
+# Of a run's record: which heads matter.
+KNOWN = {
+    "effects",
+    "answer",
+    "answer/details",
+    "roles",
+    "roles/score",
+    "numbers/loss_zeroed/mean",
+    "numbers/loss_zeroed/error",
+}
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,26 @@ def live_html(
     if (size := len(content) / MB) > max_mb:
         raise LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
     return content
+
+
+def text_view(
+    run: "Run",
+    parts: tuple[str, ...],
+    max_tokens: int,
+    dtype: Dtype = "float32",
+    max_mb: float = MOST_MB,
+) -> tuple[HeadView, str]:
+    """Return every head on a text, with the page of the run; or why it is of this text alone."""
+    readout = readout_position(run.model)
+    probe = make_probe(run.tokenizer, parts, None, max_tokens, run.evidence, readout)
+    own = (run.labels, run.objective, run.temperature)
+    output = run_probe(run.model, probe, *own, with_ablations=True)
+    effects = recorded_step(run, KNOWN.__contains__)
+    view = head_view(output, None, {"run": str(run.folder)}, effects)
+    try:
+        return replace(view, html=live_html(run, parts, dtype, max_mb, shown=view.text)), ""
+    except LivePageError as error:
+        return view, str(error)
 
 
 def page_index(run: "Run") -> dict[str, Any]:

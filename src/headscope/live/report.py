@@ -14,10 +14,12 @@ from headscope.data.batching import TextBatches, encode_texts
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
+from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.live.page import MB, live_html, page_index
 from headscope.model.objective import Answer
 from headscope.record.schema import label_text
+from headscope.record.words import listed_words
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length, probabilities
 from headscope.tab.page import live_page, write_page
@@ -25,11 +27,9 @@ from headscope.tab.page import live_page, write_page
 if TYPE_CHECKING:
     from headscope.runs.run import Run
 
-LISTED = 20  # words of each class, for it and against it, on the page
 PRINTED = 5
 MOST_MB = 20.0
 EXAMPLE = 200  # characters of a text in words.csv
-JOIN = " ⏐ "  # between the texts of a pair, as classifier.js has it
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        encoding = run.tokenizer.encode(own[0], own[1] if len(own) == 2 else None)
+        encoding = run.tokenizer.encode(*own)
         words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]
@@ -153,10 +153,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "unfamiliar": report.is_unfamiliar.tolist(),
         "heads": [None] * len(report.texts),
         "names": report.heads,
-        "words": {
-            column: {label: _listed(report, label, column) for label in run.labels}
-            for column in ("sum", *report.heads)
-        },
+        "words": listed_words(report.words),
     }
     for text in report.parts:
         content["heads"][text.row] = text.tokens[:, 1:].sum(axis=0).round(3).tolist()
@@ -164,10 +161,3 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         if name == "test":
             content["baseline"] = read_json(run.folder / METRICS)["baseline"]
     return content
-
-
-def _listed(report: TextsReport, label: str, column: str) -> list[list[list[Any]]]:
-    """Return the words for a class and those against it: [word, sum, texts, example]."""
-    tables = [report.most(label, column, LISTED, against) for against in (False, True)]
-    columns = ["word", column, "texts", "example"]
-    return [table[columns].round({column: 3}).values.tolist() for table in tables]

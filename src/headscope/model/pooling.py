@@ -69,7 +69,7 @@ SCORED_ATTENTION: dict[str, Callable[[int], ScoredAttention]] = {
 
 
 def build_pooling(name: str, d_model: int) -> Pooling:
-    """Return the pooling of that name, one of `headscope.settings.config.POOLINGS`."""
+    """Return the pooling of that name, one of `headscope.settings.config.PoolingKind`."""
     if name in POOLINGS:
         return POOLINGS[name]
     return AttentionPooling(SCORED_ATTENTION[name](d_model), d_model)

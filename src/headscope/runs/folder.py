@@ -9,7 +9,7 @@
         words.csv            all of these words, and what passes through each head at them
         checkpoints/         last.ckpt, the only file that is read to resume a run
         heads/               the record of the attention heads, for TensorBoard's Heads tab
-        events.out.tfevents… scalars, images and texts for TensorBoard
+        events.out.tfevents… scalars and images for TensorBoard
         config.yaml, tokenizer.json, labels.json
                              copies for people; a run without a checkpoint starts with config.yaml
 

@@ -3,9 +3,7 @@
 Free of lightning, so that predicting starts fast.
 """
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +19,7 @@ from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_tex
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.rows import as_list, as_text
 from headscope.data.tokenizer import shown_tokens
-from headscope.ground.errors import LivePageError, RunError, listed
+from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Answer, Objective
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
 MOST_MB_CELL = 3.0  # of a page in a notebook: Jupyter drops a larger output
-TextOrPair = str | tuple[str, str]
+TextOrPair = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -115,11 +113,6 @@ class Run:
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
         return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether commands can keep in its folder what they make of it."""
-        return os.access(self.folder, os.W_OK)
 
     @property
     def device(self) -> torch.device:
@@ -204,7 +197,7 @@ class Run:
         (parts,) = self._parts([text])
         if label is not None and label not in self.labels:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
-        encoding = self.tokenizer.encode(parts[0], parts[1] if len(parts) == 2 else None)
+        encoding = self.tokenizer.encode(*parts)
         tokens = shown_tokens(self.tokenizer, encoding, parts)
         own = (tokens, self.labels, self.objective, self.temperature)
         explanation = explain(self.model, self._batch(parts), *own, label)
@@ -227,24 +220,11 @@ class Run:
         another text on it. `view.save(path)` writes what is displayed; for a page in which a
         larger network runs: `headscope page`.
         """
-        # Imported here: predicting does without what they import.
-        from headscope.heads.capture import readout_position
-        from headscope.heads.show import head_view
-        from headscope.heads.step import make_probe, run_probe
-        from headscope.live.page import live_html
+        # Imported here: predicting does without what it imports.
+        from headscope.live.page import text_view
 
         (parts,) = self._parts([text])
-        length, readout = self.config.data.max_length, readout_position(self.model)
-        probe = make_probe(self.tokenizer, parts, None, length, self.evidence, readout)
-        output = run_probe(
-            self.model, probe, self.labels, self.objective, self.temperature, with_ablations=True
-        )
-        view = head_view(output, None, {"run": str(self.folder)})
-        with suppress(LivePageError):
-            view = replace(
-                view, html=live_html(self, parts, "float16", MOST_MB_CELL, shown=view.text)
-            )
-        return view
+        return text_view(self, parts, self.config.data.max_length, "float16", MOST_MB_CELL)[0]
 
     def report(
         self,

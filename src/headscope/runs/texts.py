@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.columns import numbers, texts_among, tuples
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
-from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.folder import Digests, Setup
-from headscope.runs.run import Run, TextOrPair
+from headscope.runs.run import Run
 from headscope.settings.checks import check, message
 from headscope.settings.commands import LabelledTextsConfig
 
@@ -52,40 +51,20 @@ def typed_texts(run: Run, text: str | None, text_pair: str | None) -> tuple[str,
 
 def texts_and_labels(
     split: Dataset, objective: Objective, classes: list[str]
-) -> tuple[list[TextOrPair], list[Answer]]:
-    """Return the texts of a split, and their labels by name."""
+) -> tuple[list[tuple[str, ...]], list[Answer]]:
+    """Return the texts of a split, each one text or a pair, and their labels by name."""
     truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
-    columns = texts_among(split.column_names)
-    texts = tuples(split, columns) if len(columns) == 2 else values(split, columns[0])
+    texts = tuples(split, texts_among(split.column_names))
     return [*texts], objective.names(truth, classes)
 
 
-def data_of(run: Run) -> TextDataModule:
-    """Return the splits that a run was trained and tested on, with its tokenizer and n-grams.
+def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:
+    """Return the texts that a run was trained and tested on, of which these splits are checked.
 
     Raises:
         DataError: if the data are gone.
         RunError: if they are others now.
     """
-    _check_there(run)
-    config = run.config
-    known = run.evidence or False
-    data = TextDataModule(config.data, config.tokenizer, config.seed, run.tokenizer, known)
-    check_data(run.folder, run.setup, data.corpus.labels, data.corpus.digests())
-    return data
-
-
-def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:
-    """Return the texts of a run, of which these splits are checked; errors as in `data_of`."""
-    _check_there(run)
-    corpus = load_corpus(run.config.data)
-    digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
-    check_data(run.folder, run.setup, corpus.labels, digests)
-    return corpus
-
-
-def _check_there(run: Run) -> None:
-    """Raise a DataError if a file that the run was trained on is not where it was."""
     data = run.config.data
     for path in (data.path, data.validation_path, data.test_path, data.drop_rows):
         if path and Path(path).is_absolute() and not Path(path).exists():
@@ -93,6 +72,10 @@ def _check_there(run: Run) -> None:
                 f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell "
                 f"the run: headscope train resume={run.folder} data.path=..."
             )
+    corpus = load_corpus(data)
+    digests = {role: digests_of_split(corpus.splits[role]) for role in roles}
+    check_data(run.folder, run.setup, corpus.labels, digests)
+    return corpus
 
 
 def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests) -> None:

@@ -286,7 +286,6 @@ class VerifyConfig(Settings):
 
     dtype: Dtype = key("float64", "type to prove; oracles are float64")
     device: Literal["cpu", "cuda"] = key("cpu", "device; oracles run on the CPU")
-    style: Literal["table", "markdown"] = key("table", "format of the table")
     show: Literal["all", "published"] = key(
         "all", "every claim, or the numbers of an article beside ours"
     )

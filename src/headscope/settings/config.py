@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, Strict
@@ -36,9 +36,7 @@ FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
 TokenizerKind = Literal["words", "bpe"]
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
-POOLINGS = get_args(PoolingKind)
 Position = Literal["learned", "sinusoidal", "rotary"]
-POSITIONS = get_args(Position)
 # Keys of the model that have a meaning with model.path.
 WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout", "evidence")
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
@@ -296,7 +294,6 @@ class InspectionConfig(Settings):
     num_probes: Integer = key(4, "probe texts, from validation", ge=0, le=64)
     probes: list[str] = key([], "your own probe texts instead")
     max_tokens: Integer = key(64, "most tokens of a probe text", ge=2, le=MOST)
-    numbers: bool = key(True, "measure every head on validation texts")
     texts: Count | None = key(300, "validation texts to measure on, drawn once; null: all")
     every: Count | None = key(None, "also record maps every N steps")
     budget: Count = key(256, "MiB of recorded maps; near it, steps are thinned out evenly")

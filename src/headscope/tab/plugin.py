@@ -6,12 +6,10 @@ TensorBoard's data provider lists, and nothing outside the logdir is opened, wha
 leads to it.
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +41,8 @@ from headscope.tab.page import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
-LISTED = 20  # words of each class, for it and against it
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
-
-
-class ParameterError(Exception):
-    """A parameter that is missing or malformed."""
 
 
 class HeadsPlugin(TBPlugin):
@@ -122,13 +115,6 @@ class HeadsPlugin(TBPlugin):
             return self._file(run, INDEX).is_file()
         return False
 
-    def _read_index(self, run: str) -> Index:
-        """Return the index of a listed run, not to be changed; RecordError if it cannot be read."""
-        path = self._file(run, INDEX)
-        with record_errors(path):
-            stat = path.stat()
-        return _cached_index(path, (stat.st_ctime_ns, stat.st_size, stat.st_ino))
-
     def _runs(self, request: Request) -> Response:
         runs = list(map(self._summary, self._listed(request)))
         return _json(request, {"runs": runs, "logdir": self.logdir})
@@ -139,7 +125,7 @@ class HeadsPlugin(TBPlugin):
         `trained` says whether it is a run folder of headscope's, which its commands take.
         """
         try:
-            steps = self._read_index(run).steps
+            steps = read_index(self._file(run, INDEX).parent).steps
             error = None
         except RecordError as reason:
             steps = []
@@ -155,7 +141,7 @@ class HeadsPlugin(TBPlugin):
         run = _parameter(request, "run", ".+", "the name of a run")
         if run not in self._listed(request):
             raise RecordError("is no run with a record of heads; data/plugin/heads/runs lists them")
-        return run, self._read_index(run)
+        return run, read_index(self._file(run, INDEX).parent)
 
     def _step(self, request: Request) -> tuple[Path, Index, int]:
         """Return the file of the requested step, the index of its run, and the step's number."""
@@ -185,7 +171,14 @@ class HeadsPlugin(TBPlugin):
 
     def _words(self, request: Request) -> Response:
         run, _ = self._run(request)
-        return _json(request, _listed_words(self._file(run, WORDS, folder="")))
+        path = self._file(run, WORDS, folder="")
+        with record_errors(path):
+            from pandas import read_csv  # heavy, and TensorBoard waits for this module
+
+            from headscope.record.words import listed_words
+
+            texts = dict.fromkeys(("class", "word", "example"), str)
+            return _json(request, listed_words(read_csv(path, dtype=texts, keep_default_na=False)))
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
@@ -203,11 +196,6 @@ class HeadsPlugin(TBPlugin):
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
 
 
-@lru_cache(maxsize=32)  # of at most 8 MiB in JSON each
-def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
-    return read_index(path.parent)
-
-
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     """Return the arrays of one text."""
     if text >= len(index.texts):
@@ -222,24 +210,6 @@ def _other_arrays(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]
         return split_measures(arrays)
 
 
-def _listed_words(path: Path) -> dict[str, dict[str, list[list[list[Any]]]]]:
-    """Return the words for each class and those against it, of the network and of each head.
-
-    A word is [word, sum, texts, example].
-    """
-    found: dict[str, dict[str, list[list[list[Any]]]]] = {}
-    with record_errors(path), path.open(encoding="utf-8", newline="") as file:
-        rows = [*csv.DictReader(file)]
-        for column in ["sum", *list(rows[0])[6:]]:  # class, word, sum, mean, texts, example, heads
-            found[column] = {row["class"]: [[], []] for row in rows}
-            for row in sorted(rows, key=lambda row: -abs(float(row[column]))):
-                value = float(row[column])
-                own = found[column][row["class"]][value < 0]
-                if value and len(own) < LISTED:
-                    own.append([row["word"], value, int(row["texts"]), row["example"]])
-    return found
-
-
 def _guarded(answer: Answer) -> Answer:
     """Return `answer` for GET and HEAD alone, with errors as JSON."""
 
@@ -248,8 +218,6 @@ def _guarded(answer: Answer) -> Answer:
             return _json(request, {"error": f"{request.method} is not answered; use GET"}, 405)
         try:
             return answer(request)
-        except ParameterError as error:
-            return _json(request, {"error": str(error)}, 400)
         except RecordError as error:
             run = request.args.get("run")
             return _json(request, {"error": f"run {run!r}: {error}" if run else str(error)}, 404)
@@ -260,7 +228,7 @@ def _guarded(answer: Answer) -> Answer:
 def _parameter(request: Request, name: str, pattern: str, expected: str) -> str:
     value = request.args.get(name, "")
     if not re.fullmatch(pattern, value, re.DOTALL):
-        raise ParameterError(f"{name}: expected {expected}, got {value!r}; give it as {name}=1")
+        raise RecordError(f"{name}: expected {expected}, got {value!r}; give it as {name}=1")
     return value
 
 

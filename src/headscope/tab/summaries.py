@@ -1,7 +1,6 @@
-"""What is written into event files: the mark of a record, and Markdown that shows text as it is."""
+"""The mark in an event file of a record of heads beside it."""
 
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,38 +34,6 @@ def write_marker(logdir: str | Path) -> None:
     """Write an event file that holds the marker alone, for a run without a writer."""
     with closing(EventFileWriter(str(logdir))) as writer:
         writer.add_event(Event(step=0, wall_time=time.time(), summary=marker_summary()))
-
-
-def literal(text: str) -> str:
-    """Return Markdown that shows exactly this text: all but letters and digits as entities.
-
-    Markdown hands entities on to the page, which shows them as characters, so that `*`, `<` or `|`
-    mean nothing.
-    """
-    return "".join(
-        character if character.isalnum() or character == " " else f"&#{ord(character)};"
-        for character in text
-    )
-
-
-def probe_markdown(
-    text: str,
-    tokens: Sequence[str],
-    label: str | None,
-    prediction: str,
-    probabilities: Mapping[str, float],
-) -> str:
-    """Return the entry of a probe: the text, its tokens, its label if known, and the prediction."""
-    marks = {None: "", prediction: " ✓"}
-    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
-    rows = [
-        ("text", literal(text)),
-        ("tokens", " &#183; ".join(map(literal, tokens))),
-        ("label", "unknown" if label is None else literal(label)),
-        ("prediction", literal(prediction) + marks.get(label, " ✗")),
-        ("probabilities", ", ".join(f"{literal(name)} {share:.3f}" for name, share in ranked)),
-    ]
-    return "\n\n".join(f"**{name}** &#160; {content}" for name, content in rows)
 
 
 def add_summary(writer: Any, summary: Summary, step: int | None = None) -> None:

@@ -1,5 +1,6 @@
 """What a run records of its heads: during training, and of the best checkpoint."""
 
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -10,15 +11,17 @@ from torch import nn
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
+from headscope.ground.files import MIB
 from headscope.ground.terminal import Bar
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
-from headscope.heads.step import Probe, make_probe, new_recorder, record_best
+from headscope.heads.step import Probe, make_probe, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.live.report import write_report
 from headscope.model.objective import Objective
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
+from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import REPORT, Setup
 from headscope.runs.run import Run
 from headscope.runs.texts import texts_and_labels
@@ -46,8 +49,9 @@ def head_logger(
         "trained in": chosen_precision(config.trainer),
         RUN_NOTE: setup.identity(),
     }
-    try:
-        recorder = new_recorder(folder, probes, labels, config.inspection, notes)
+    texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
+    try:  # it continues the record of a resumed run
+        recorder = HeadRecorder(folder, texts, labels, config.inspection.budget * MIB, notes)
     except RecordError as error:
         raise RunError(
             f"resume={folder}: heads/{error}; move the folder heads away, or remove it"
@@ -78,8 +82,7 @@ def choose_probes(
     rows = _classes_in_turn(order, labels)[: config.num_probes]
     found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
-        probe((text,) if isinstance(text, str) else text, label_text(name), config.max_tokens)
-        for text, name in zip(*found, strict=True)
+        probe(text, label_text(name), config.max_tokens) for text, name in zip(*found, strict=True)
     ]
 
 

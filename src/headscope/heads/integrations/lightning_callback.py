@@ -7,7 +7,7 @@ runs.
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -17,17 +17,16 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, eval_mode, now
-from headscope.heads.measures import SpecialTokens, Summary
-from headscope.heads.step import Probe, ProbeOutput, head_report, run_probe
+from headscope.heads.measures import SpecialTokens
+from headscope.heads.step import Probe, head_report, run_probe
 from headscope.heads.study import draw_samples, measure_attention
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
-from headscope.tab.summaries import add_summary, marker_summary, probe_markdown, write_marker
+from headscope.tab.summaries import add_summary, marker_summary, write_marker
 
 CURVES = ("entropy_share", "mean_distance")  # a card each: how sharp heads are, how far they look
-Occasion = Literal["start", "validation", "between"]
 
 
 class AtValidation(Callback):
@@ -37,21 +36,23 @@ class AtValidation(Callback):
         self.every_n_steps = every_n_steps
         self._last_step = -1
 
-    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
+    def record(
+        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
+    ) -> None:
         """Record the model as it is now."""
         raise NotImplementedError
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record step 0, which a resumed run has already."""
         if trainer.global_step == 0:
-            self.record(trainer, pl_module, "start")
+            self.record(trainer, pl_module)
         self._last_step = trainer.global_step
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the model that was validated."""
         if not trainer.sanity_checking:
             self._last_step = trainer.global_step
-            self.record(trainer, pl_module, "validation")
+            self.record(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
@@ -60,7 +61,7 @@ class AtValidation(Callback):
         step = trainer.global_step
         if self.every_n_steps and step % self.every_n_steps == 0 and step != self._last_step:
             self._last_step = step
-            self.record(trainer, pl_module, "between")
+            self.record(trainer, pl_module, is_validation=False)
 
 
 class RecordHeads(AtValidation):
@@ -105,7 +106,9 @@ class RecordHeads(AtValidation):
             self.recorder = HeadRecorder(folder, self.texts)
             write_marker(folder)
 
-    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
+    def record(
+        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
+    ) -> None:
         """Record the texts' maps."""
         if not trainer.is_global_zero:
             return
@@ -162,12 +165,7 @@ class HeadLogger(AtValidation):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Draw the texts that are measured, and record step 0, which a resumed run has already."""
-        if self.config.numbers:
-            self._draw(trainer.datamodule)  # type: ignore[attr-defined]
-        super().on_train_start(trainer, pl_module)
-
-    def _draw(self, data: TextDataModule) -> None:
-        """Draw the texts that are measured, and note in the record which they are."""
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
         texts = data.batches("validation")
         total = len(texts.labels)
         count = min(self.config.texts or total, total)
@@ -176,40 +174,26 @@ class HeadLogger(AtValidation):
             drawn = f"{count} of {total} validation texts, drawn at random"
         self.recorder.index.notes["numbers"] = f"over {drawn}"
         (self._sample,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
+        super().on_train_start(trainer, pl_module)
 
-    def record(self, trainer: Trainer, pl_module: LightningModule, at: Occasion) -> None:
+    def record(
+        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
+    ) -> None:
         """Write the probe texts, and but between validations the numbers of every head."""
         start = now(pl_module.device)
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         step = trainer.global_step
-        if at == "between":
-            self._probe(step, model)
-        else:
-            self._write(_writer(trainer), step, model)
-        self.seconds += now(pl_module.device) - start
-
-    def _probe(
-        self, step: int, model: nn.Module, summary: Summary | None = None
-    ) -> list[ProbeOutput]:
-        """Record the probes as the model reads them now, with every head's numbers if given."""
+        summary = None
+        if is_validation:
+            summary = measure_attention(model, self._sample, self.subjects.special)
+            for name in CURVES:  # the Heads tab has all, of each head
+                means = [mean for measures in summary.values() for mean in measures[name][0]]
+                _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)
         probes, labels, _, objective = self.subjects
         outputs = [run_probe(model, probe, labels, objective) for probe in probes]
         if outputs:
             self.recorder.write(step, head_report(outputs, summary))
-        return outputs
-
-    def _write(self, writer: SummaryWriter, step: int, model: nn.Module) -> None:
-        summary = None
-        if self._sample:
-            summary, pooling = measure_attention(model, self._sample, self.subjects.special)
-            for name in CURVES:  # the Heads tab has all, of each head
-                means = [mean for measures in summary.values() for mean in measures[name][0]]
-                writer.add_scalar(f"heads/{name}", fmean(means), step)
-            for measures in pooling.values():
-                for name, ((mean,), _) in measures.items():
-                    writer.add_scalar(f"pooling/{name}", mean, step)
-        for place, output in enumerate(self._probe(step, model, summary)):
-            write_output(writer, f"probe_{place}", output, self.config.max_tokens, step)
+        self.seconds += now(pl_module.device) - start
 
     def state_dict(self) -> dict[str, Any]:
         """Keep the time spent across a resume."""
@@ -222,14 +206,3 @@ class HeadLogger(AtValidation):
 
 def _writer(trainer: Trainer) -> SummaryWriter:
     return trainer.logger.experiment  # type: ignore[union-attr,no-any-return]
-
-
-def write_output(
-    writer: SummaryWriter, name: str, output: ProbeOutput, max_tokens: int, step: int
-) -> None:
-    """Write a probe's text, its first tokens, and the prediction."""
-    text = output.text
-    tokens = text.tokens[:max_tokens]
-    shares = output.probabilities
-    markdown = probe_markdown(text.text, tokens, text.label, output.prediction, shares)
-    writer.add_text(name, markdown, step)

@@ -93,7 +93,7 @@ class SequenceClassifier(PretrainedClassifier):
             )
         return logits
 
-    def probe(self, text: TextOrPair, label: str | None = None) -> Probe:
+    def probe(self, text: TextOrPair) -> Probe:
         """Return an encoded text or pair, each token as the piece of text that it is made of."""
         texts = (text,) if isinstance(text, str) else tuple(text)
         encoded = self._encode([text], return_special_tokens_mask=True)
@@ -111,7 +111,6 @@ class SequenceClassifier(PretrainedClassifier):
             name="text",
             tokens=tokens,
             text=JOIN.join(texts),
-            label=label,
             segments=segments if len(texts) == 2 else None,
             special=[place for place, is_special in enumerate(mask) if is_special],
             readout=self.position_read(*moved(batch, device_of(self)).inputs),
