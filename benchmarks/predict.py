@@ -32,11 +32,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer
 
-from headscope.export.graph import export
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import EvidenceVocabulary, known_ngrams
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
+from headscope.export.graph import export
 from headscope.ground.files import cache_folder
 from headscope.runs.folder import Chosen, Setup, save_model
 from headscope.settings.commands import ExportConfig

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from bert_family import write_checkpoint
-from headscope.export.graph import export
 from headscope.cli.predict import Texts, predict
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import train_tokenizer as train_own
 from headscope.export import graph
 from headscope.export.classify import Classifier
+from headscope.export.graph import export
 from headscope.ground.errors import ConfigError, RunError
 from headscope.runs.abstaining import most_unknown
 from headscope.runs.folder import Chosen, Setup, load_model, save_model

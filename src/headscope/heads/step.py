@@ -92,7 +92,7 @@ def make_probe(
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     tokenizer = copied(tokenizer)
     tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(*texts)
+    encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
     special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
     segments = encoding.sequence_ids if len(texts) == 2 else None
     tokens = shown_tokens(tokenizer, encoding, texts)

@@ -102,7 +102,7 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        encoding = run.tokenizer.encode(*own)
+        encoding = run.tokenizer.encode(*own)  # type: ignore[arg-type]
         words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]

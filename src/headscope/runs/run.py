@@ -197,7 +197,7 @@ class Run:
         (parts,) = self._parts([text])
         if label is not None and label not in self.labels:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
-        encoding = self.tokenizer.encode(*parts)
+        encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
         tokens = shown_tokens(self.tokenizer, encoding, parts)
         own = (tokens, self.labels, self.objective, self.temperature)
         explanation = explain(self.model, self._batch(parts), *own, label)
