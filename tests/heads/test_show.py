@@ -40,8 +40,7 @@ def test_maps_and_probabilities_are_the_models_own() -> None:
     shares = list(shown.probabilities.values())
     np.testing.assert_allclose(shares, own.logits[0].softmax(0), atol=1e-6)
     assert shown.without_heads is not None
-    assert shown.without_layers is not None
-    assert (shown.without_heads.shape, shown.without_layers.shape) == ((3, 3, 2), (3, 2))
+    assert shown.without_heads.shape == (3, 3, 2)
     assert shown.explanation is not None
     assert shown.explanation.heads.shape == (3, 3, len(shown.tokens))
     assert [len(roles) for roles in shown.roles] == [3] * 3

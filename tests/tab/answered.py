@@ -117,7 +117,6 @@ def of_texts(
                 by_token[-1].sum(axis=0), by_token, np.full((layers + 1, classes), 0.1)
             ),
             "without/heads": random.dirichlet([1] * classes, size=(layers, heads)),
-            "without/layers": random.dirichlet([1] * classes, size=layers),
         }
         found |= {f"text_{text}/{name}": value for name, value in values.items()}
     return found

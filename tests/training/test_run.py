@@ -217,8 +217,8 @@ def test_a_control_has_uniform_weights_and_learns_values_alone(plain: Trained) -
             wanted = (~padding[row]) / count[row]
             torch.testing.assert_close(weights[row], wanted.expand_as(weights[row]))
     logits.sum().backward()
-    for layer in headed_layers(model).values():
-        query, key, value = layer.in_proj_weight.grad.chunk(3)
+    for name in headed_layers(model):
+        query, key, value = model.get_submodule(name).in_proj_weight.grad.chunk(3)
         assert not query.any()
         assert not key.any()
         assert value.any()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -161,47 +161,38 @@ def _sharing_parameters(layer: nn.MultiheadAttention) -> MultiHeadAttention:
 # The layers that have heads
 
 
-class TransformersLayer(NamedTuple):
-    """The heads of an attention layer of a transformers model."""
-
-    num_heads: int
+HEADED = HeadedAttention | nn.MultiheadAttention
+_heads_of: WeakKeyDictionary[nn.Module, dict[str, int]] = WeakKeyDictionary()
 
 
-HeadedLayer = HeadedAttention | nn.MultiheadAttention | TransformersLayer
-_layers_of: WeakKeyDictionary[nn.Module, dict[str, TransformersLayer]] = WeakKeyDictionary()
-
-
-def headed_layers(model: nn.Module) -> dict[str, HeadedLayer]:
-    """Return the model's attention layers that have heads, by name, in the order of registration.
+def headed_layers(model: nn.Module) -> dict[str, int]:
+    """Return how many heads each attention layer has, by its name, in the order of registration.
 
     Those of a transformers model are found by one forward pass over its dummy inputs.
     """
-    layers: dict[str, HeadedLayer] = {
-        name: layer
-        for name, layer in model.named_modules()
-        if isinstance(layer, HeadedAttention | nn.MultiheadAttention)
+    heads = {
+        name: layer.num_heads for name, layer in model.named_modules() if isinstance(layer, HEADED)
     }
     for prefix, inner in transformers_models(model).items():
-        if inner not in _layers_of:
-            _layers_of[inner] = _find_layers(inner)
-        for name, layer in _layers_of[inner].items():
-            layers[f"{prefix}.{name}" if prefix else name] = layer
-    return layers
+        if inner not in _heads_of:
+            _heads_of[inner] = _find_heads(inner)
+        heads |= {f"{prefix}.{name}".strip("."): count for name, count in _heads_of[inner].items()}
+    return heads
 
 
-def _find_layers(model: Any) -> dict[str, TransformersLayer]:
-    layers: dict[str, TransformersLayer] = {}
+def _find_heads(model: Any) -> dict[str, int]:
+    heads: dict[str, int] = {}
 
     def note(name: str, call: AttentionCall) -> None:
         if call.values is not None:
-            layers[name] = TransformersLayer(call.shape[1])
+            heads[name] = call.shape[1]
 
     inputs = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
     if "use_cache" in inspect.signature(model.base_model.forward).parameters:
         inputs["use_cache"] = False
     with eval_mode(model), torch.no_grad(), observe_transformers(model, note):
         model.base_model(**inputs)  # a classifier's head may ask for more of a text, as BART's does
-    return layers
+    return heads
 
 
 def readout_position(model: nn.Module) -> int | None:
@@ -245,34 +236,31 @@ def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterato
     Raises:
         ValueError: if there is no such layer, head or ablation.
     """
-    layers: dict[str, Any] = headed_layers(model)
-    names = dict(enumerate(layers))
+    num_heads = headed_layers(model)
+    names = dict(enumerate(num_heads))
     ablations: dict[str, Ablation] = {}
     for (layer, head), change in heads.items():
         name = names.get(layer, "") if isinstance(layer, int) else layer
-        if name not in layers or not 0 <= head < layers[name].num_heads:
+        if not 0 <= head < num_heads.get(name, 0):
             raise ValueError(
-                f"heads: expected one of a layer in {list(layers)}, by name or number, "
+                f"heads: expected one of a layer in {list(num_heads)}, by name or number, "
                 f"got {head} of {layer!r}"
             )
         if change not in Ablation._fields:
             raise ValueError(f"heads: expected 'zero' or 'uniform', got {change!r}")
         if name not in ablations:
-            ablations[name] = Ablation(*torch.zeros(2, layers[name].num_heads, dtype=torch.bool))
+            ablations[name] = Ablation(*torch.zeros(2, num_heads[name], dtype=torch.bool))
         getattr(ablations[name], change)[head] = True
     with ExitStack() as stack:
         stack.enter_context(lock_of(model))
-        for name in ablations.keys() - _of_transformers(layers):
+        layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, HEADED)}
+        for name in ablations.keys() & layers.keys():
             ours = stack.enter_context(_ours(name, layers[name]))
             stack.callback(setattr, ours, "ablation", ours.ablation)
             ours.ablation = ablations[name].joined(ours.ablation)
-        if ablations.keys() & _of_transformers(layers):
+        if ablations.keys() - layers.keys():
             stack.enter_context(observe_transformers(model, ablations=ablations))
         yield
-
-
-def _of_transformers(layers: Mapping[str, HeadedLayer]) -> set[str]:
-    return {name for name, layer in layers.items() if isinstance(layer, TransformersLayer)}
 
 
 # Running

@@ -37,25 +37,13 @@ class HeadSets:
     correct: Float[np.ndarray, "sizes M"]
     enough: int
 
-    def facts(self, layers: Sequence[str]) -> dict[str, object]:
-        """Return what metrics.json has of the sets."""
-        return {
-            "heads": self._numbered(layers),
-            "sizes": self.sizes,
-            "accuracy": self.correct.mean(axis=1).tolist(),
-            "enough": self.enough,
-            "texts": self.correct.shape[1],
-        }
-
     def arrays(self, layers: Sequence[str]) -> dict[str, np.ndarray]:
         """Return the record's members."""
+        order = [[layers.index(name), head] for name, head in self.order]
         return {
-            "sets/heads": np.array(self._numbered(layers), dtype=np.int32),
+            "sets/heads": np.array(order, dtype=np.int32),
             "sets/enough": np.array(self.enough, dtype=np.int32),
         }
-
-    def _numbered(self, layers: Sequence[str]) -> list[list[int]]:
-        return [[layers.index(name), head] for name, head in self.order]
 
 
 def head_sets(increases: Mapping[Head, float], num_choosing: int, run: Run) -> HeadSets:

@@ -79,7 +79,6 @@ class HeadView:
             None for a module that gives no logits.
         without_heads: each class's probability with that head ablated [L, H, C]; None where heads
             cannot be changed.
-        without_layers: the same with all heads of that layer ablated [L, C].
         numbers: layer name -> measure -> (of each head, its standard error), of this text alone.
         study: what depends on each head over the labelled texts; None if none were given.
         html: the page.
@@ -91,7 +90,6 @@ class HeadView:
     probabilities: dict[str, float]
     explanation: Explanation | None
     without_heads: Float[np.ndarray, "L H C"] | None
-    without_layers: Float[np.ndarray, "L C"] | None
     numbers: Summary
     study: Study | None = None
     html: str = field(default="", repr=False)
@@ -304,7 +302,6 @@ def head_view(
         probabilities=output.probabilities,
         explanation=output.explanation,
         without_heads=output.arrays.get("without/heads"),
-        without_layers=output.arrays.get("without/layers"),
         numbers=ByLayer(summary),
         study=study,
         html=page("Attention heads", layers, list(output.probabilities), [text]),

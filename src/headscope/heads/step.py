@@ -21,7 +21,6 @@ from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.heads.capture import (
-    Change,
     ablate,
     device_of,
     eval_mode,
@@ -158,26 +157,22 @@ def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:
 def ablate_each_head(
     model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0
 ) -> Arrays:
-    """Return each class's probability with a head or a layer ablated to zero, in float32.
+    """Return each class's probability with a head ablated to zero, in float32.
 
-    without/heads [L, H, C]: one head, NaN where a layer has fewer heads. without/layers [L, C]: all
-    heads of a layer.
+    without/heads [L, H, C], NaN where a layer has fewer heads.
     """
 
-    def without(name: str, *heads: int) -> Float[np.ndarray, " C"]:
-        ablated: dict[tuple[str, int], Change] = {(name, head): "zero" for head in heads}
-        with ablate(model, ablated):
+    def without(name: str, head: int) -> Float[np.ndarray, " C"]:
+        with ablate(model, {(name, head): "zero"}):
             logits = logits_of(model, probe.batch).float().cpu()
         return objective.probabilities(logits / temperature)[0].numpy()
 
-    whole = []
-    single = []
     with torch.no_grad(), eval_mode(model):
-        for name, layer in headed_layers(model).items():
-            heads = range(layer.num_heads)
-            whole.append(without(name, *heads))
-            single.append(np.stack([without(name, head) for head in heads]))  # [H, C]
-    return {"without/heads": stack_layers(single), "without/layers": np.stack(whole)}
+        layers = [
+            np.stack([without(name, head) for head in range(count)])  # [H, C]
+            for name, count in headed_layers(model).items()
+        ]
+    return {"without/heads": stack_layers(layers)}
 
 
 def number_arrays(summary: Summary, names: Sequence[str] = ()) -> Arrays:

@@ -77,10 +77,6 @@ class Study:
             for head, increase in enumerate(zip(*measured["loss_zeroed"], strict=True))
         }
 
-    def facts(self) -> dict[str, object]:
-        """Return what metrics.json has of the sets of heads."""
-        return self.sets.facts(list(self.numbers))
-
     def extra(self) -> dict[str, np.ndarray]:
         """Return the record's members that belong to no single measure."""
         return {
@@ -108,7 +104,7 @@ def study(
     batches = [*chooses, *others]
     numbers = measure_attention(model, batches, special)
     layers = headed_layers(model)
-    heads = [(name, head) for name in numbers for head in range(layers[name].num_heads)]
+    heads = [(name, head) for name in numbers for head in range(layers[name])]
     total = 2 + len(heads) + num_runs(len(heads))
     done = 0
 

@@ -112,7 +112,7 @@ def text_view(
 
 def page_index(run: "Run") -> dict[str, Any]:
     """Return what the page lists of a run: its heads, classes, notes, and how sure it may be."""
-    heads = [layer.num_heads for layer in headed_layers(run.model).values()]
+    heads = [*headed_layers(run.model).values()]
     width = run.config.model.d_model
     notes = {
         "run": run.folder.resolve().name,

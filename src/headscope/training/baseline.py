@@ -132,7 +132,7 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
             "control: expected null with this checkpoint, whose model does not use transformers' "
             "AttentionInterface; leave it out"
         )
-    heads = [(name, head) for name, each in layers.items() for head in range(each.num_heads)]
+    heads = [(name, head) for name, count in layers.items() for head in range(count)]
     return ablate(model, dict.fromkeys(heads, "uniform"))
 
 

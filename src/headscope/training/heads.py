@@ -110,7 +110,7 @@ def study_heads(
     temperature = report.temperature
     step = report.facts_of_training["best_step"]
     best = (model, logger.subjects.probes, objective, temperature)
-    num_heads = sum(layer.num_heads for layer in headed_layers(model).values())
+    num_heads = sum(headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
     count = min(report.config.inspection.causes, len(data.labels("validation")), most)
     if count < 2 or not num_heads:
@@ -124,7 +124,6 @@ def study_heads(
         ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
         HEADLINE: result.answer,
         DETAILS: result.details,
-        "heads": {"sets": result.facts()},
     }
 
 
