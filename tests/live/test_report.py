@@ -43,7 +43,7 @@ def test_the_parts_of_each_text_are_those_that_it_has_alone(run: Run, found: Tex
         alone = run.explain(TEXTS[parts.row])
         names = [alone.label, alone.against]
         assert [run.labels[place] for place in parts.pair] == names
-        assert found.predicted[parts.row] == alone.label
+        assert found.predictions[parts.row].label == alone.label
         np.testing.assert_allclose(parts.tokens[:, 0], alone.words, atol=1e-5)
         heads = alone.heads.reshape(-1, alone.heads.shape[-1])  # [L H, T]
         np.testing.assert_allclose(parts.tokens[:, 1:].T, heads, atol=1e-5)
@@ -167,7 +167,7 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     expect(tab.locator(".report-texts [role=status]")).to_have_text(f"{len(having)} of 41")
     first.locator(".snippet").click()
     expect(tab.locator("textarea")).to_have_value(texts[word["example"]])
-    expect(tab.locator(".predicted .name")).to_have_text(str(found.predicted[word["example"]]))
+    expect(tab.locator(".predicted .name")).to_have_text(found.predictions[word["example"]].label)
     tab.locator("[type=search]").fill(HOSTILE[:8])
     row = tab.locator(".listed")
     expect(row).to_have_count(1)

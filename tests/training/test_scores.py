@@ -28,7 +28,7 @@ from headscope.record.schema import label_text
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.config import ModelConfig
-from headscope.training.baseline import Compared, baseline_scores, differences
+from headscope.training.baseline import Compared, above, baseline_scores, differences
 from headscope.training.scores import (
     LARGEST,
     Scores,
@@ -217,7 +217,7 @@ def test_differences_have_the_interval_of_pairs() -> None:
     assert low < mean < high
     signs = {"accuracy": (-0.012, -0.03, 0.0001), "macro_f1": (0.02, 0.0, 0.04)}
     compared = Compared("others", Scores(0.5, 0.5, 1.0, 0.1, []), classes[1], signs)
-    assert compared.sentence().endswith(
+    assert above(compared.name, compared.differences).endswith(
         "accuracy −1.2 (95 % interval −3.0 to 0.0), macro-F1 +2.0 (95 % interval 0.0 to +4.0)"
     )
     assert differences(*classes) == found

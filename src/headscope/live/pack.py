@@ -81,12 +81,6 @@ def check_supported(run: "Run") -> None:
             raise LivePageError(f"{key}: expected {expected}, got {value}")
 
 
-def _vocabulary(tokenizer: Tokenizer) -> list[str]:
-    """Return the tokens in the order of their ids."""
-    vocabulary = tokenizer.get_vocab()
-    return sorted(vocabulary, key=lambda token: vocabulary[token])
-
-
 @cache
 def _lower_cases() -> list[str]:
     """Return each code point that has a lower case, followed by it: no browser's Unicode counts."""
@@ -102,13 +96,14 @@ def tokenizer_content(
     """Return what the page needs to cut a text into the same tokens."""
     start, end = tokenizer.encode("").ids
     model = json.loads(tokenizer.to_str())["model"]
-    content: dict[str, Any] = {
+    ids = tokenizer.get_vocab()
+    return {
         "special": {
             "unknown": tokenizer.token_to_id(model["unk_token"]),
             "start": start,
             "end": end,
         },
-        "vocabulary": _vocabulary(tokenizer),
+        "vocabulary": sorted(ids, key=ids.__getitem__),
         "lowercase": config.lowercase,
         "lower": _lower_cases(),
         "max_length": max_length,
@@ -118,7 +113,6 @@ def tokenizer_content(
         "hidden": _hidden(),
         "decomposed": _decomposed(),
     }
-    return content
 
 
 @cache

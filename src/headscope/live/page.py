@@ -10,7 +10,7 @@ from headscope.heads.show import HeadView, head_view
 from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
-from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, Index, PageText, RecordError
+from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.page import live_page
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) 
     A record that is there and cannot be read, or is another run's, is a note.
     """
     try:
-        index = own_index(run)
+        index = read_index(run.folder / FOLDER)
+        if index.notes.get(RUN_NOTE) != run.setup.identity():
+            raise RecordError(f"{INDEX}: is the record of another run")
         for step in index.steps:
             if step.step == index.best:
                 return read_step(run.folder / FOLDER / step.file, is_wanted)
@@ -158,11 +160,3 @@ def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) 
         if (run.folder / FOLDER).is_dir():
             warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")
     return {}
-
-
-def own_index(run: "Run") -> Index:
-    """Return the index of a run's record; RecordError if there is none, or another run's."""
-    index = read_index(run.folder / FOLDER)
-    if index.notes.get(RUN_NOTE) != run.setup.identity():
-        raise RecordError(f"{INDEX}: is the record of another run")
-    return index

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
 
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.ground.errors import LivePageError, RunError
@@ -21,11 +20,11 @@ from headscope.model.objective import Answer
 from headscope.record.schema import label_text
 from headscope.record.words import listed_words
 from headscope.runs.folder import METRICS
-from headscope.runs.prediction import by_length, probabilities
+from headscope.runs.prediction import by_length
 from headscope.tab.page import live_page, write_page
 
 if TYPE_CHECKING:
-    from headscope.runs.run import Run
+    from headscope.runs.run import Prediction, Run
 
 PRINTED = 5
 MOST_MB = 20.0
@@ -39,9 +38,7 @@ class TextsReport:
     Attributes:
         texts: each one text, or the two of a pair.
         given: the class or classes of each by name; None where they are unknown.
-        predicted: the predicted ones.
-        probabilities: of each class.
-        is_unfamiliar: whether a text has more unknown tokens than texts of training.
+        predictions: what the run predicts of each.
         parts: what the log-odds of texts consist of, of those that the time was enough for.
         words: what each word adds to each class, as `headscope.heads.words.word_table` has it.
         heads: the names of the heads, columns of `words`.
@@ -49,9 +46,7 @@ class TextsReport:
 
     texts: Sequence[tuple[str, ...]]
     given: Sequence[Answer | None]
-    predicted: Sequence[Answer]
-    probabilities: Float[np.ndarray, "N C"]
-    is_unfamiliar: Bool[np.ndarray, " N"]
+    predictions: "Sequence[Prediction]"
     parts: Sequence[TextParts]
     words: pd.DataFrame
     heads: Sequence[str]
@@ -85,14 +80,7 @@ def report_of(
     """Predict texts, and split their log-odds in batches drawn at random; see `Run.report`."""
     budget = run.config.data.tokens_per_batch
     encoded = encode_texts(run.tokenizer, texts, run.evidence)
-    shares = probabilities(
-        run.model,
-        encoded,
-        budget,
-        run.device,
-        objective=run.objective,
-        temperature=run.temperature,
-    )
+    predictions = run.label(encoded, budget)
     rows = [*by_length(encoded.lengths, budget)]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
@@ -106,16 +94,8 @@ def report_of(
         words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]
-    return TextsReport(
-        texts,
-        labels or [None] * len(texts),
-        run.objective.names(run.objective.predicted(shares), run.labels),
-        shares.numpy(),
-        run.is_unfamiliar(encoded),
-        parts,
-        table,
-        heads,
-    )
+    given = labels or [None] * len(texts)
+    return TextsReport(texts, given, predictions, parts, table, heads)
 
 
 def write_report(run: "Run", report: TextsReport, name: str, path: Path) -> float:
@@ -147,10 +127,10 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "name": name,
         "texts": [JOIN.join(parts) for parts in report.texts],
         "given": [*map(place, report.given)],
-        "predicted": [*map(place, report.predicted)],
+        "predicted": [place(each.label) for each in report.predictions],
         "answers": [*places],
-        "confidence": report.probabilities.max(axis=1).round(5).tolist(),
-        "unfamiliar": report.is_unfamiliar.tolist(),
+        "confidence": [round(max(each.probabilities.values()), 5) for each in report.predictions],
+        "unfamiliar": [each.is_unfamiliar for each in report.predictions],
         "heads": [None] * len(report.texts),
         "names": report.heads,
         "words": listed_words(report.words),

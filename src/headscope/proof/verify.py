@@ -1,7 +1,6 @@
 """verify(config): check numerical properties of attention against torch and independent code."""
 
 import copy
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -327,19 +326,16 @@ def _scored_layers(precision: Precision, D: int) -> Iterator[tuple[str, ScoredAt
 def _attend_by_hand(
     score: Score, query: Tensor, key: Tensor, value: Tensor, padding: Tensor
 ) -> list[Tensor]:
-    """Return contexts and weights by loops over texts, queries and keys."""
-    B, Q, _ = query.shape
-    _, K, V = value.shape
-    contexts = torch.zeros(B, Q, V, dtype=torch.float64)
-    weights = torch.zeros(B, Q, K, dtype=torch.float64)
-    for b, i, j in itertools.product(range(B), range(Q), range(K)):
-        if not padding[b, j]:
-            weights[b, i, j] = math.exp(score(query[b, i], key[b, j]))
-    for b, i in itertools.product(range(B), range(Q)):
-        weights[b, i] /= weights[b, i].sum()
-        for j in range(K):
-            contexts[b, i] += weights[b, i, j] * value[b, j]
-    return [contexts, weights]
+    """Return contexts and weights, a score for each text, query and key."""
+    scores = torch.tensor(
+        [
+            [[score(q, k).item() for k in keys] for q in queries]
+            for queries, keys in zip(query, key, strict=True)
+        ],
+        dtype=torch.float64,
+    )
+    weights = scores.masked_fill(padding[:, None], -math.inf).softmax(dim=-1)  # [B, Q, K]
+    return [weights @ value, weights]
 
 
 # The command

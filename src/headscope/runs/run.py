@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -159,16 +158,12 @@ class Run:
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
-        is_unfamiliar = self.is_unfamiliar(texts).tolist()
+        is_unfamiliar = (unknown_share(self.tokenizer, texts) > self.chosen.most_unknown).tolist()
         for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
             labels = [answer] if isinstance(answer, str) else answer
             by_name = dict(zip(self.labels, row, strict=True))
             predictions.append(Prediction(labels, by_name, is_odd))
         return predictions
-
-    def is_unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
-        """Return which texts have more unknown tokens than those of training."""
-        return unknown_share(self.tokenizer, texts) > self.chosen.most_unknown
 
     def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
         """Return the attention weights of each text, in order: layer name -> [head, query, key].

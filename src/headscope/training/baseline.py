@@ -64,10 +64,6 @@ class Compared:
             **self.scores.content(labels),
         }
 
-    def sentence(self) -> str:
-        """Return the differences in percentage points."""
-        return above(self.name, self.differences)
-
 
 def above(name: str, differences: dict[str, Interval]) -> str:
     """Return in percentage points how far a run is above what is called `name`."""

@@ -14,6 +14,7 @@ from headscope.ground.errors import listed, printable
 from headscope.ground.terminal import show_line
 from headscope.record.explanation import signed
 from headscope.runs.folder import ERRORS, REPORT
+from headscope.training.baseline import above
 from headscope.training.report import (
     ABLATION,
     CONTRIBUTIONS,
@@ -60,7 +61,7 @@ def show_report(console: Console, report: Report) -> None:
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
     for other in report.compared.values():
-        show_line(console, other.sentence())
+        show_line(console, above(other.name, other.differences))
     if report.tempered and report.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     show_confusion(console, report.labels, report.test)
