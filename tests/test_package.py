@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(
     site: Path, tmp_path: Path
 ) -> None:
-    for name in ("configs/train.yaml", "configs/data/files.yaml", "tab/page.py", "tab/plugin.py"):
+    for name in ("configs/train.yaml", "configs/data/files.yaml", "tab/html.py", "tab/plugin.py"):
         assert (site / "headscope" / name).is_file(), name
     assert {path.suffix for path in (site / "headscope").glob("*/*static*/**/*")} >= {".js", ".css"}
     environment = os.environ | {

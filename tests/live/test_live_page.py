@@ -16,7 +16,7 @@ import torch
 
 from chromium import PageOpener
 from headscope.cli.inspect import inspect
-from headscope.cli.page import page
+from headscope.cli.pages import page
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer
@@ -29,7 +29,7 @@ from headscope.live.page import Example, live_html
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import InspectConfig, PageConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
-from headscope.tab.page import bundled
+from headscope.tab.html import bundled
 from training_runs import Trained, changed
 from untrained import untrained, words_of
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from chromium import PageOpener
-from headscope.cli.page import report
+from headscope.cli.pages import report
 from headscope.heads.words import TextParts, word_table, words_of
 from headscope.live.page import live_html
 from headscope.live.report import TextsReport, report_content, write_report

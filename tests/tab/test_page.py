@@ -11,7 +11,7 @@ from heads_browser import expected_pixels
 
 from chromium import PageOpener, colours_of
 from headscope.record.schema import PageText, Text
-from headscope.tab.page import STATIC, bundled, page
+from headscope.tab.html import STATIC, bundled, page
 from pages import texts_of
 from records import random_maps
 

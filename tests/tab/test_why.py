@@ -11,7 +11,7 @@ from heads_server import Step, maps_of, write_run
 
 from chromium import PageOpener, contrast
 from headscope.record.schema import PageText, Text
-from headscope.tab.page import bundled, page
+from headscope.tab.html import bundled, page
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens

@@ -71,8 +71,6 @@ def test_the_screen_and_tensorboard_have_a_table_for_each_class(
 def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
     index = read_index(report.folder / "heads")
     assert index.classes == LABELS
-    assert "food" in str(index.texts[0].label)  # the classes in turn
-    assert "place" in str(index.texts[1].label)
     assert all(
         text.label is not None and set(text.label.split(", ")) <= {*LABELS, "none"}
         for text in index.texts

@@ -46,7 +46,7 @@ from headscope.heads.step import (
 from headscope.heads.study import Study, study
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
-from headscope.tab.page import page, write_page
+from headscope.tab.html import page, write_page
 
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
 # notebook around it.

@@ -11,7 +11,7 @@ from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import TABLE, check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
-from headscope.tab.page import live_page
+from headscope.tab.html import live_page
 
 if TYPE_CHECKING:
     from headscope.runs.run import Run

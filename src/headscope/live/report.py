@@ -21,7 +21,7 @@ from headscope.record.schema import label_text
 from headscope.record.words import listed_words
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length
-from headscope.tab.page import live_page, write_page
+from headscope.tab.html import live_page, write_page
 
 if TYPE_CHECKING:
     from headscope.runs.run import Prediction, Run
@@ -94,8 +94,7 @@ def report_of(
         words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]
-    given = labels or [None] * len(texts)
-    return TextsReport(texts, given, predictions, parts, table, heads)
+    return TextsReport(texts, labels or [None] * len(texts), predictions, parts, table, heads)
 
 
 def write_report(run: "Run", report: TextsReport, name: str, path: Path) -> float:

@@ -37,7 +37,7 @@ from headscope.record.schema import (
     PageText,
     RecordError,
 )
-from headscope.tab.page import STATIC, page
+from headscope.tab.html import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record

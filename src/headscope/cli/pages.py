@@ -20,7 +20,7 @@ from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus, texts_and_labels, texts_of, typed_texts
 from headscope.settings.commands import PageConfig, ReportConfig
-from headscope.tab.page import write_page
+from headscope.tab.html import write_page
 from headscope.training.console import show_words
 
 SHORTEST = 20  # characters of an example, where there are such texts
