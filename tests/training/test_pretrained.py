@@ -17,9 +17,11 @@ from bert_family import HEADS, LAYERS, PLACES
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.cli.predict import predict
+from headscope.data import features
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
 from headscope.live.page import live_html
+from headscope.model.pretrained import PretrainedClassifier
 from headscope.record.reader import read_index
 from headscope.runs.run import Run, load_run
 from headscope.settings.checks import check
@@ -139,6 +141,29 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> 
     assert differs == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
     with pytest.raises(ConfigError, match=r"frozen_layers: expected at most 3, .* got 4"):
         train(quick(from_checkpoint(tmp_path / "more", frozen_layers=4)))
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "distilbert", "electra", "deberta"])
+def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = quick(from_checkpoint(tmp_path, family, frozen_layers=2))
+    skipped: list[torch.Tensor] = []
+    above = PretrainedClassifier._above
+    monkeypatch.setattr(
+        PretrainedClassifier,
+        "_above",
+        lambda model, states: skipped.append(states) or above(model, states),
+    )
+    known = train(replace(config, name="known"))
+    assert len(skipped) > 4
+    monkeypatch.setattr(features, "MOST_GIB", 0)
+    whole = train(replace(config, name="whole"))
+    assert known is not None
+    assert whole is not None
+    losses = [each.facts_of_training["best_validation_loss"] for each in (known, whole)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3), "float16 in the cache"
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:
