@@ -54,6 +54,29 @@ def test_each_family_is_read_with_a_fresh_head_and_our_dropout(family: str, tmp_
     torch.testing.assert_close(model(padded, padding)[:1], alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_frozen_layers_have_no_dropout_and_can_be_left_out(family: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, family, TEXTS * 5)
+    model = built(tmp_path)
+    assert not model.can_skip(), "nothing is frozen"
+    model.freeze(2)
+    model.train()
+    assert model.can_skip()
+    inputs = (
+        torch.tensor([[2, 7, 8, 9], [2, 7, 0, 0]]),
+        torch.tensor([[False] * 4, [False, False, True, True]]),
+    )
+    states = model.frozen_states(*inputs)
+    assert torch.equal(states, model.frozen_states(*inputs)), "in training too"
+    assert not states.requires_grad, "the embeddings and all between are frozen"
+    assert not torch.equal(model(*inputs), model(*inputs)), "the other layers have dropout"
+    model.eval()
+    first = model._stack()[1][0].register_forward_pre_hook(lambda *_: pytest.fail("was run"))
+    found = model(*inputs, features=states)
+    first.remove()
+    torch.testing.assert_close(found, model(*inputs), rtol=0, atol=1e-5)
+
+
 def test_a_head_for_as_many_classes_is_kept_and_another_is_drawn(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "bert", TEXTS * 5, "ForSequenceClassification")
     kept = load_file(tmp_path / "model.safetensors")["classifier.weight"]

@@ -143,27 +143,27 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> 
         train(quick(from_checkpoint(tmp_path / "more", frozen_layers=4)))
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert", "distilbert", "electra", "deberta"])
 def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = quick(from_checkpoint(tmp_path, family, frozen_layers=2))
-    skipped: list[torch.Tensor] = []
+    config = quick(from_checkpoint(tmp_path, frozen_layers=2))
+    batches: list[int] = []
     above = PretrainedClassifier._above
-    monkeypatch.setattr(
-        PretrainedClassifier,
-        "_above",
-        lambda model, states: skipped.append(states) or above(model, states),
-    )
+
+    def counted(model: PretrainedClassifier, states: torch.Tensor) -> Any:
+        batches.append(len(states))
+        return above(model, states)
+
+    monkeypatch.setattr(PretrainedClassifier, "_above", counted)
     known = train(replace(config, name="known"))
-    assert len(skipped) > 4
+    count = len(batches)
+    assert count > 4
     monkeypatch.setattr(features, "MOST_GIB", 0)
     whole = train(replace(config, name="whole"))
+    assert len(batches) == count + 1, "the first trial alone"
     assert known is not None
     assert whole is not None
-    losses = [each.facts_of_training["best_validation_loss"] for each in (known, whole)]
-    assert losses[0] != losses[1]
-    assert losses[0] == pytest.approx(losses[1], abs=2e-3), "float16 in the cache"
+    torch.testing.assert_close(known.logits, whole.logits, rtol=0, atol=2e-3)
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:

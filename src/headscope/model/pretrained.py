@@ -194,8 +194,9 @@ class PretrainedClassifier(Pretrained):
 
     def _stack(self) -> tuple[str, nn.ModuleList]:
         """Return the layers, and the name of their module."""
-        stacks = [part for part in self.named_modules() if isinstance(part[1], nn.ModuleList)]
-        return max(stacks, key=lambda part: len(part[1]))  # type: ignore[arg-type, return-value]
+        parts = self.named_modules()
+        stacks = [(name, part) for name, part in parts if isinstance(part, nn.ModuleList)]
+        return max(stacks, key=lambda named: len(named[1]))
 
     @cached_property
     def readout_position(self) -> int | None:
@@ -238,10 +239,16 @@ class PretrainedClassifier(Pretrained):
         gradients = torch.autograd.grad(states.sum(), weights, allow_unused=True)
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.requires_grad_(gradient is None)
-        for part in self.modules():
-            own = [*part.parameters()]
-            if own and not any(weight.requires_grad for weight in own):
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "PretrainedClassifier":
+        """Set the mode of the parts that learn; frozen ones stay in eval mode."""
+        super().train(mode)
+        for part in self.model.modules():
+            weights = [*part.parameters()]
+            if weights and not any(weight.requires_grad for weight in weights):
                 part.eval()
+        return self
 
 
 class Checkpoint(NamedTuple):

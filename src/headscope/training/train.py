@@ -236,7 +236,7 @@ def _add_features(
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
-    roles = ROLES
+    roles: Sequence[str] = ROLES
     if isinstance(model, TextClassifier) and model.features is not None:
         frozen: Pretrained = model.features
         encoder: StatesOf = model.features
