@@ -52,22 +52,18 @@ def test_each_family_is_read_with_a_fresh_head_and_our_dropout(family: str, tmp_
     padded = torch.tensor([[*ids, 0, 0], [*ids, *ids[1:3]]])  # as a batch of ours has it
     padding = torch.tensor([[False] * len(ids) + [True] * 2, [False] * (len(ids) + 2)])
     torch.testing.assert_close(model(padded, padding)[:1], alone, rtol=0, atol=1e-5)
+    _assert_frozen_layers_have_no_dropout_and_can_be_left_out(model, padded, padding)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_frozen_layers_have_no_dropout_and_can_be_left_out(family: str, tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, family, TEXTS * 5)
-    model = built(tmp_path)
+def _assert_frozen_layers_have_no_dropout_and_can_be_left_out(
+    model: PretrainedClassifier, *inputs: torch.Tensor
+) -> None:
     assert not model.can_skip(), "nothing is frozen"
     model.freeze(2)
     model.train()
     assert model.can_skip()
-    inputs = (
-        torch.tensor([[2, 7, 8, 9], [2, 7, 0, 0]]),
-        torch.tensor([[False] * 4, [False, False, True, True]]),
-    )
     states = model.frozen_states(*inputs)
-    assert torch.equal(states, model.frozen_states(*inputs)), "in training too"
+    assert torch.equal(states, model.frozen_states(*inputs))
     assert not states.requires_grad, "the embeddings and all between are frozen"
     assert not torch.equal(model(*inputs), model(*inputs)), "the other layers have dropout"
     model.eval()
