@@ -141,7 +141,6 @@ CASES: dict[str, dict[str, Any]] = {
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
 }  # fmt: skip
 PRETRAINED = ("bert, pairs", "xlm-roberta")
-PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 def write_case(folder: Path, case: str) -> Path:
@@ -166,7 +165,7 @@ def largest(found: Any, expected: Any) -> float:
 
 
 def show(case: str, what: str, difference: float) -> None:
-    """Print a figure of the table in docs/deploy.md: pytest -s shows it."""
+    """Print a figure, the largest of which docs/deploy.md has: pytest -s shows it."""
     print(f"{case} | {what} | {difference:.1e}")
 
 
@@ -199,13 +198,6 @@ def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) ->
         assert (labels if isinstance(labels, list) else [labels]) == prediction.labels
         shares = [row[f"probability_{label}"] for label in LABELS]
         assert shares == pytest.approx([*prediction.probabilities.values()], abs=3e-6)
-
-
-def test_the_table_of_the_docs_has_each_case_and_no_difference_of_1e_5() -> None:
-    rows = re.findall(r"^\| (.+?) \|(.*e-\d\d.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert [case for case, _ in rows] == [*CASES, *PRETRAINED]
-    for _, figures in rows:
-        assert max(map(float, re.findall(r"\S+e-\d\d", figures))) < 1e-5
 
 
 @pytest.mark.slow
