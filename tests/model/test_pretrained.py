@@ -52,6 +52,25 @@ def test_each_family_is_read_with_a_fresh_head_and_our_dropout(family: str, tmp_
     padded = torch.tensor([[*ids, 0, 0], [*ids, *ids[1:3]]])  # as a batch of ours has it
     padding = torch.tensor([[False] * len(ids) + [True] * 2, [False] * (len(ids) + 2)])
     torch.testing.assert_close(model(padded, padding)[:1], alone, rtol=0, atol=1e-5)
+    _assert_frozen_layers_have_no_dropout_and_can_be_left_out(model, padded, padding)
+
+
+def _assert_frozen_layers_have_no_dropout_and_can_be_left_out(
+    model: PretrainedClassifier, *inputs: torch.Tensor
+) -> None:
+    assert not model.can_skip(), "nothing is frozen"
+    model.freeze(2)
+    model.train()
+    assert model.can_skip()
+    states = model.frozen_states(*inputs)
+    assert torch.equal(states, model.frozen_states(*inputs))
+    assert not states.requires_grad, "the embeddings and all between are frozen"
+    assert not torch.equal(model(*inputs), model(*inputs)), "the other layers have dropout"
+    model.eval()
+    first = model._stack()[1][0].register_forward_pre_hook(lambda *_: pytest.fail("was run"))
+    found = model(*inputs, features=states)
+    first.remove()
+    torch.testing.assert_close(found, model(*inputs), rtol=0, atol=1e-5)
 
 
 def test_a_head_for_as_many_classes_is_kept_and_another_is_drawn(tmp_path: Path) -> None:

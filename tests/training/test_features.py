@@ -117,14 +117,14 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     known = list(data.loader("test"))
     model: Any = run.model
     for count, settings in ((6, "another layer"), (6, "another layer"), (9, "other weights")):
-        data.add_features(model.features, settings, run.device, lambda done, of: None)
+        data.add_features(model.features, WIDTH, settings, run.device, lambda done, of: None)
         assert len(written) == count
     read = list(data.loader("test"))
     assert (known[0].features, read[0].features.shape[-1]) == (None, WIDTH)  # type: ignore[union-attr]
     logits = [split_logits(run.model, batches, run.device)[0] for batches in (known, read)]
     torch.testing.assert_close(*logits, rtol=0, atol=5e-3)
     monkeypatch.setattr(features, "MOST_GIB", 0)
-    data.add_features(model.features, "test", run.device, lambda done, of: None)
+    data.add_features(model.features, WIDTH, "test", run.device, lambda done, of: None)
     assert next(iter(data.loader("test"))).features is None, "too large: computed by the network"
 
 

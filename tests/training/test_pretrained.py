@@ -17,9 +17,11 @@ from bert_family import HEADS, LAYERS, PLACES
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.cli.predict import predict
+from headscope.data import features
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
 from headscope.live.page import live_html
+from headscope.model.pretrained import PretrainedClassifier
 from headscope.record.reader import read_index
 from headscope.runs.run import Run, load_run
 from headscope.settings.checks import check
@@ -104,7 +106,7 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
 def test_a_resumed_run_ends_as_an_unbroken_one_and_needs_no_checkpoint(
     tmp_path: Path, interrupt_at: Callable[..., None]
 ) -> None:
-    whole = quick(from_checkpoint(tmp_path, "modernbert"))
+    whole = quick(from_checkpoint(tmp_path, "modernbert", frozen_layers=1))
     expected, found = unbroken_and_resumed(whole, tmp_path / "checkpoint", interrupt_at)
     assert found.facts_of_training == expected.facts_of_training
     weights = [load_file(each.folder / "model.safetensors") for each in (found, expected)]
@@ -139,6 +141,29 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> 
     assert differs == [False] * (frozen + 1) + [True] * (LAYERS - frozen)
     with pytest.raises(ConfigError, match=r"frozen_layers: expected at most 3, .* got 4"):
         train(quick(from_checkpoint(tmp_path / "more", frozen_layers=4)))
+
+
+def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = quick(from_checkpoint(tmp_path, frozen_layers=2))
+    batches: list[int] = []
+    above = PretrainedClassifier._above
+
+    def counted(model: PretrainedClassifier, states: torch.Tensor) -> Any:
+        batches.append(len(states))
+        return above(model, states)
+
+    monkeypatch.setattr(PretrainedClassifier, "_above", counted)
+    known = train(replace(config, name="known"))
+    count = len(batches)
+    assert count > 4
+    monkeypatch.setattr(features, "MOST_GIB", 0)
+    whole = train(replace(config, name="whole"))
+    assert len(batches) == count + 1, "the first trial alone"
+    assert known is not None
+    assert whole is not None
+    torch.testing.assert_close(known.logits, whole.logits, rtol=0, atol=2e-3)
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:

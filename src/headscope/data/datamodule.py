@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from lightning.pytorch import LightningDataModule
 from safetensors import safe_open
 from safetensors.torch import save
 from tokenizers import Tokenizer
-from torch import nn
 
 from headscope.data.batching import (
     BatchLoader,
@@ -37,12 +36,13 @@ from headscope.data.evidence import (
     known_ngrams,
     log_count_ratios,
 )
-from headscope.data.features import Advance, hidden_states
+from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import cache_folder, content_key, write_atomic
 from headscope.settings.config import DataConfig, TokenizerConfig
 
+ROLES = ("train", "validation", "test")
 TEXTS_AT_ONCE = 4_000  # encoded together
 Phase = Callable[[str], AbstractContextManager[Any]]
 
@@ -83,7 +83,7 @@ class TextDataModule(LightningDataModule):
             )
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
-        for role in ("train", "validation", "test"):
+        for role in ROLES:
             with phase(f"encoding {role} texts"):
                 split = self.corpus.splits[role]
                 texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
@@ -103,13 +103,25 @@ class TextDataModule(LightningDataModule):
         return self.evidence.find(words, folds)
 
     def add_features(
-        self, encoder: nn.Module, settings: str, device: torch.device, advance: Advance
+        self,
+        encoder: StatesOf,
+        width: int,
+        settings: str,
+        device: torch.device,
+        advance: Advance,
+        roles: Sequence[str] = ROLES,
     ) -> None:
-        """Add a frozen encoder's hidden states to all texts; see `hidden_states`."""
+        """Add the hidden states of frozen layers to the texts; see `hidden_states`."""
         cache = cache_folder(self.config.cache_dir)
-        for role, texts in self.encoded.items():
-            states = hidden_states(encoder, settings, texts, cache, device, advance)
+        for role in roles:
+            texts = self.encoded[role]
+            states = hidden_states(encoder, width, settings, texts, cache, device, advance)
             self.encoded[role] = replace(texts, features=states)
+
+    def drop_features(self) -> None:
+        """Let the network compute its hidden states."""
+        for role, texts in self.encoded.items():
+            self.encoded[role] = replace(texts, features=None)
 
     def labels(self, role: str) -> np.ndarray:
         """Return the class of each text, [N], or, with multi_label, 1 at each class, [N, C]."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import nn
+from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, TextBatches, TokenBudgetSampler, moved
 from headscope.data.evidence import ranges
@@ -22,11 +22,13 @@ from headscope.ground.files import write_atomic
 TOKENS_PER_BATCH = 2_048
 MOST_GIB = 8  # of a split
 RECIPE = 1  # raise it when the code below computes something else, so that no old file is read
+StatesOf = Callable[..., Float[Tensor, "B T F"]]
 Advance = Callable[[int, int], object]  # called with the texts that are done, and all
 
 
 def hidden_states(
-    encoder: nn.Module,
+    encoder: StatesOf,
+    width: int,
     settings: str,
     texts: EncodedTexts,
     cache: Path,
@@ -38,14 +40,15 @@ def hidden_states(
     None where they need more than 8 GiB: the network then computes them for each batch.
 
     Args:
-        encoder: returns hidden states [B, T, F], and knows its `width`.
+        encoder: returns hidden states [B, T, F] on `device`.
+        width: F.
         settings: what they depend on beside the texts, such as a digest of the weights.
         texts: token ids.
         cache: where files are kept, named by all that they depend on.
         device: where to compute.
         advance: is told how many texts are done.
     """
-    shape = (len(texts.ids), int(encoder.width))  # type: ignore[arg-type]
+    shape = (len(texts.ids), width)
     if 2 * shape[0] * shape[1] > MOST_GIB * 2**30:
         return None
     key = hashlib.blake2b(f"{RECIPE} {torch.__version__} {settings}".encode(), digest_size=16)
@@ -53,7 +56,6 @@ def hidden_states(
         key.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
     path = cache / "features" / f"{key.hexdigest()}.npy"
     if not path.exists():
-        encoder.to(device).eval()
         write_atomic(path, lambda file: _write(encoder, texts, file, shape, device, advance))
     states: np.ndarray = np.load(path, mmap_mode="r")
     return states
@@ -61,7 +63,7 @@ def hidden_states(
 
 @torch.inference_mode()
 def _write(
-    encoder: nn.Module,
+    encoder: StatesOf,
     texts: EncodedTexts,
     path: Path,
     shape: tuple[int, int],
@@ -79,8 +81,8 @@ def _write(
         states = encoder(*moved(batch, device).inputs[:3]).half().cpu()  # [B, T, F]
         if not states.isfinite().all():
             raise ConfigError(
-                "model.features_layer: expected a layer whose hidden states fit into float16, got "
-                "infinities; choose another layer"
+                "model.features_layer, model.frozen_layers: expected a layer whose hidden states "
+                "fit into float16, got infinities; choose another layer"
             )
         is_token = torch.ones_like(batch.token_ids, dtype=torch.bool)
         if batch.key_padding_mask is not None:

@@ -10,7 +10,7 @@ Shape letters: B texts, T tokens of the longest, C classes.
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,6 +61,20 @@ class Pretrained(nn.Module):
             options["token_type_ids"] = segment_ids
         return self.model(input_ids=token_ids, attention_mask=mask, **options)
 
+    @property
+    def width(self) -> int:
+        """F, the width of hidden states."""
+        width: int = self.model.config.hidden_size  # type: ignore[union-attr, assignment]
+        return width
+
+    def digest(self) -> str:
+        """Return a digest of what the hidden states of frozen layers depend on."""
+        found = hashlib.blake2b(str(self.model.config).encode(), digest_size=16)
+        for weight in self.parameters():
+            if not weight.requires_grad:
+                found.update(weight.detach().cpu().numpy().tobytes())
+        return found.hexdigest()
+
 
 class FrozenEncoder(Pretrained):
     """The first layers of an encoder of transformers, which never learn and have no dropout."""
@@ -68,7 +82,6 @@ class FrozenEncoder(Pretrained):
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.requires_grad_(False).eval()
-        self.width: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
 
     def train(self, mode: bool = True) -> "FrozenEncoder":
         """Stay in eval mode."""
@@ -84,13 +97,6 @@ class FrozenEncoder(Pretrained):
         states: Tensor = self.run(token_ids, key_padding_mask, segment_ids).last_hidden_state
         return input_vectors(states)
 
-    def digest(self) -> str:
-        """Return a digest of what the hidden states depend on."""
-        found = hashlib.blake2b(str(self.model.config).encode(), digest_size=16)
-        for weight in self.state_dict().values():
-            found.update(weight.cpu().numpy().tobytes())
-        return found.hexdigest()
-
 
 def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
     """Mark what a frozen encoder returns: the layers that count begin here; the tensor stays."""
@@ -100,6 +106,10 @@ def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
     return vectors
 
 
+class FoundError(Exception):
+    """Ends a forward pass where the hidden states are that are asked for."""
+
+
 class PretrainedClassifier(Pretrained):
     """logits = model(ids).logits, with the call of `TextClassifier`.
 
@@ -107,15 +117,86 @@ class PretrainedClassifier(Pretrained):
         model: a sequence classifier of transformers.
     """
 
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.num_frozen = 0  # layers
+
     def forward(
         self,
         token_ids: TokenIds,
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: TokenIds | None = None,
+        evidence: None = None,
+        features: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, "B C"]:
-        """Return the logits of texts padded with id 0; the mask is True at padding."""
-        logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
+        """Return the logits of texts padded with id 0; the mask is True at padding.
+
+        `features` are the hidden states of the frozen layers, if they are known already.
+        """
+        known = nullcontext() if features is None else self._above(features)
+        with known:
+            logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
         return logits
+
+    def frozen_states(
+        self,
+        token_ids: TokenIds,
+        key_padding_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: TokenIds | None = None,
+    ) -> Float[Tensor, "B T F"]:
+        """Return the hidden states of the last frozen layer."""
+
+        def stop(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            raise FoundError(args[0] if args else options["hidden_states"])
+
+        _, stack = self._stack()
+        handle = stack[self.num_frozen].register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            self.run(token_ids, key_padding_mask, segment_ids)
+        except FoundError as found:
+            states: Tensor = found.args[0]
+            return states
+        finally:
+            handle.remove()
+        raise TypeError("no layer of this model was called")
+
+    @contextmanager
+    def _above(self, states: Float[Tensor, "B T F"]) -> Iterator[None]:
+        """Run the layers above the frozen ones alone, on the hidden states that these return."""
+
+        def start(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            if args:
+                return (states, *args[1:]), options
+            return args, {**options, "hidden_states": states}
+
+        name, stack = self._stack()
+        above = stack[self.num_frozen :]
+        handle = above[0].register_forward_pre_hook(start, with_kwargs=True)
+        self.set_submodule(name, above)
+        try:
+            yield
+        finally:
+            self.set_submodule(name, stack)
+            handle.remove()
+
+    @torch.no_grad()
+    def can_skip(self) -> bool:
+        """Return whether the logits are the same from the hidden states of the frozen layers."""
+        if not 0 < self.num_frozen < len(self._stack()[1]):
+            return False
+        text = self._example()
+        with eval_mode(self):
+            found = self(text, features=self.frozen_states(text))
+            return torch.allclose(found, self(text), atol=1e-5)
+
+    def _example(self) -> TokenIds:
+        return torch.arange(1, 6, device=next(self.parameters()).device)[None]
+
+    def _stack(self) -> tuple[str, nn.ModuleList]:
+        """Return the layers, and the name of their module."""
+        parts = self.named_modules()
+        stacks = [(name, part) for name, part in parts if isinstance(part, nn.ModuleList)]
+        return max(stacks, key=lambda named: len(named[1]))
 
     @cached_property
     def readout_position(self) -> int | None:
@@ -142,17 +223,32 @@ class PretrainedClassifier(Pretrained):
         return positions[0] if len(positions) == 1 else None
 
     def freeze(self, layers: int) -> None:
-        """Freeze the embeddings and the first `layers` layers; ConfigError if there are fewer."""
-        encoder: Any = self.model.base_model
-        stacks = [part for part in encoder.modules() if isinstance(part, nn.ModuleList)]
-        stack = max(stacks, key=len)
+        """Freeze the first `layers` layers and all below, which have no dropout from then on.
+
+        ConfigError if there are fewer.
+        """
+        _, stack = self._stack()
         if layers > len(stack):
             raise ConfigError(
                 f"model.frozen_layers: expected at most {len(stack)}, the layers of model.path, "
                 f"got {layers}"
             )
-        for part in (encoder.embeddings, *stack[:layers]):
-            part.requires_grad_(False)
+        self.num_frozen = layers
+        weights = [*self.parameters()]
+        states = self.run(self._example(), output_hidden_states=True).hidden_states[layers]
+        gradients = torch.autograd.grad(states.sum(), weights, allow_unused=True)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.requires_grad_(gradient is None)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "PretrainedClassifier":
+        """Set the mode of the parts that learn; frozen ones stay in eval mode."""
+        super().train(mode)
+        for part in self.model.modules():
+            weights = [*part.parameters()]
+            if weights and not any(weight.requires_grad for weight in weights):
+                part.eval()
+        return self
 
 
 class Checkpoint(NamedTuple):

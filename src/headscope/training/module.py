@@ -197,13 +197,10 @@ def build_module(
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)
     else:
         model = setup.build()
-    if isinstance(model, TextClassifier) and model.features is not None:
-        model.features.load_state_dict(_frozen_weights(config.model, checkpoint, resumed))
+    _set_frozen(model, config.model, checkpoint, resumed)
     if isinstance(model, TextClassifier) and model.evidence is not None:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         model.evidence.set_ratios(torch.from_numpy(ratios))
-    if isinstance(model, PretrainedClassifier) and config.model.frozen_layers is not None:
-        model.freeze(config.model.frozen_layers)
     steps = total_steps(config.trainer, len(data.sampler("train")))
     # Several passes over few texts would teach the weights of n-grams those texts by heart.
     rate = config.optimizer.evidence_rate / data.passes
@@ -236,19 +233,21 @@ def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Check
     return checkpoint
 
 
-def _frozen_weights(
-    config: ModelConfig, checkpoint: Checkpoint | None, resumed: Resumed | None
-) -> dict[str, Tensor]:
-    """Return the weights of the layers that never learn: a checkpoint's, or a resumed run's."""
-    if checkpoint is not None:
+def _set_frozen(
+    model: Classifier, config: ModelConfig, checkpoint: Checkpoint | None, resumed: Resumed | None
+) -> None:
+    """Give the layers that never learn their weights: a checkpoint's, or a resumed run's."""
+    if resumed is not None:
+        content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"]
+        weights = {name.removeprefix("model."): weight for name, weight in content.items()}
+        model.load_state_dict(weights, strict=False)
+    elif isinstance(model, TextClassifier) and model.features is not None:
+        assert checkpoint is not None
         layers = config.features_layer
-        return build_frozen(checkpoint.encoder, layers, checkpoint.folder).state_dict()
-    assert resumed is not None
-    content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"].items()
-    prefix = "model.features."
-    return {
-        name.removeprefix(prefix): weight for name, weight in content if name.startswith(prefix)
-    }
+        frozen = build_frozen(checkpoint.encoder, layers, checkpoint.folder)
+        model.features.load_state_dict(frozen.state_dict())
+    if isinstance(model, PretrainedClassifier) and config.frozen_layers is not None:
+        model.freeze(config.frozen_layers)
 
 
 NGRAM_WEIGHTS = "evidence.weight"

@@ -20,14 +20,16 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.data.datamodule import Phase, TextDataModule
+from headscope.data.datamodule import ROLES, Phase, TextDataModule
+from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, warn
 from headscope.ground.files import new_folder, remove_empty
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
-from headscope.model.pretrained import Checkpoint
+from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier
+from headscope.model.running import eval_mode
 from headscope.runs.abstaining import accuracy_curve, most_unknown
 from headscope.runs.folder import Chosen, Classifier, Setup, save_copies, save_model
 from headscope.runs.prediction import best_device, split_logits
@@ -126,6 +128,8 @@ def _train(
         best = _fit(trainer, module, data, folder, resumed)
     if best is None:  # in a process that writes nothing
         return None
+    if isinstance(module.model, PretrainedClassifier):
+        data.drop_features()
     with _timed(seconds, "testing"), phase("scoring the best checkpoint"):
         report = _evaluate(setup, folder, trainer, module, data)
     report.facts_of_training |= best
@@ -230,13 +234,21 @@ def _prepare(
 def _add_features(
     config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
 ) -> None:
-    """Compute the hidden states of a frozen encoder, once for all epochs, seeds and sweeps."""
-    if not isinstance(model, TextClassifier) or model.features is None:
-        return
-    settings = f"{model.features.digest()} {config.model.features_layer}"
+    """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
-    with rank_zero_first(), phase("hidden states of model.features") as bar:
-        data.add_features(model.features, settings, device, bar.update)
+    roles: Sequence[str] = ROLES
+    if isinstance(model, TextClassifier) and model.features is not None:
+        frozen: Pretrained = model.features
+        encoder: StatesOf = model.features
+    elif isinstance(model, PretrainedClassifier) and model.can_skip():
+        frozen, encoder = model, model.frozen_states
+        roles = ("train", "validation")  # afterwards heads of frozen layers are studied too
+    else:
+        return
+    settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
+    frozen.to(device)
+    with rank_zero_first(), eval_mode(model), phase("hidden states of frozen layers") as bar:
+        data.add_features(encoder, frozen.width, settings, device, bar.update, roles)
 
 
 # Training, and the best checkpoint.

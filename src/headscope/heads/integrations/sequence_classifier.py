@@ -77,7 +77,7 @@ class SequenceClassifier(PretrainedClassifier):
         accepts_segments = "token_type_ids" in inspect.signature(model.forward).parameters
         self.has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
 
-    def forward(
+    def forward(  # type: ignore[override]  # nothing is known before
         self,
         token_ids: TokenIds,
         key_padding_mask: Padding = None,
