@@ -151,7 +151,6 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("evaluate -m run=a,b", "--multirun: expected `train`, got `evaluate`"),
         ("verify dtype=float16", "dtype: expected 'float64', .*, got 'float16'"),
         ("trace num_heads=7", "num_heads: "),
-        ("trace seq_len=10000000", "seq_len: 10000000 tokens in a batch of 32 do not fit"),
         *([] if torch.cuda.is_available() else [("verify device=cuda", "device: .*torch finds no CUDA GPU")]),
         ("train data.path=${nothing}", "data.path: .*nothing"),
         ("train seed=${seed}", "seed: Recursive interpolation"),
