@@ -238,7 +238,7 @@ def test_what_javascript_cannot_compute_is_rejected_by_name(run: Run) -> None:
         setup = replace(run.setup, config=changed(run.config, key, value))
         with pytest.raises(LivePageError, match=f"^{key}: expected {expected}, got {value}$"):
             live_html(replace(run, setup=setup))
-    with pytest.raises(LivePageError, match="max_mb: expected about"):
+    with pytest.raises(LivePageError, match="max_mb: expected at least"):
         live_html(run, max_mb=0.01)
 
 

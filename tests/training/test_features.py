@@ -79,7 +79,7 @@ def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path:
     exact = decompose(run.model.double(), (ids,), ids.shape[1], lambda logits: logits)
     assert exact.missed.abs().max() < 1e-12
     page = inspect(InspectConfig(run=str(report.folder), text=text, accelerator="cpu"))
-    assert "layers: 2, heads: 8" in page.read_text(encoding="utf-8")
+    assert '"heads":[4,4]' in page.read_text(encoding="utf-8")
     with pytest.raises(LivePageError, match=r"model\.features: expected null, got "):
         live_html(run)
 

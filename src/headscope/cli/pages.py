@@ -13,7 +13,8 @@ from rich.console import Console
 
 from headscope.ground.errors import LivePageError, RunError, UserError
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.live.page import MB, Example, Kind, check_live, live_html
+from headscope.live.pack import check_supported
+from headscope.live.page import MB, Example, Kind, live_html
 from headscope.live.report import TextsReport, write_report
 from headscope.record.schema import label_text
 from headscope.runs.prediction import best_device
@@ -38,7 +39,7 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
     texts = typed_texts(run, config.text, config.text_pair)
     examples: list[Example] = []
     try:
-        check_live(run, config.dtype, config.max_mb)  # before examples are chosen
+        check_supported(run)  # before examples are chosen
         if config.examples:
             with Bar(console, "choosing examples"):
                 examples = _examples(run, config.examples, console)

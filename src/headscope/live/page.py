@@ -8,7 +8,7 @@ from headscope.ground.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.show import HeadView, head_view
 from headscope.heads.step import make_probe, run_probe
-from headscope.live.pack import TABLE, check_supported, live_content
+from headscope.live.pack import check_supported, live_content
 from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page
@@ -58,7 +58,7 @@ def live_html(
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
-    check_live(run, dtype, max_mb)  # before seconds of packing
+    check_supported(run)
     recorded = recorded_step(run)
     measures, extra = split_measures(recorded)
     name = run.folder.resolve().name
@@ -113,10 +113,9 @@ def text_view(
 def page_index(run: "Run") -> dict[str, Any]:
     """Return what the page lists of a run: its heads, classes, notes, and how sure it may be."""
     heads = [*headed_layers(run.model).values()]
-    width = run.config.model.d_model
     notes = {
         "run": run.folder.resolve().name,
-        "model": f"heads of each layer: {', '.join(map(str, heads))}; width {width}",
+        "model": f"heads of each layer: {', '.join(map(str, heads))}",
     }
     return {
         "layers": [f"layer {number}" for number in range(len(heads))],
@@ -127,21 +126,6 @@ def page_index(run: "Run") -> dict[str, Any]:
         "curve": run.chosen.curve,  # how sure: see the prediction
         "most_unknown": run.chosen.most_unknown,
     }
-
-
-def check_live(run: "Run", dtype: Dtype, max_mb: float) -> None:
-    """Raise a LivePageError for what the page has no code for, or no room."""
-    check_supported(run)
-    if (least := _least_mb(run, dtype)) > max_mb:
-        raise LivePageError(f"max_mb: expected about {least:.0f} for this run, got {max_mb:g}")
-
-
-def _least_mb(run: "Run", dtype: Dtype) -> float:
-    """Return about how large the network's weights are on the page."""
-    sizes = {name: weight.numel() for name, weight in run.model.named_parameters()}
-    halved = sizes.get(TABLE, 0) if dtype == "float16" else 0
-    numbers = sum(size for name, size in sizes.items() if not name.startswith("evidence"))
-    return 1.2 * (4 * numbers - 2 * halved) / MB  # base64 adds a third, gzip saves a tenth
 
 
 def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) -> Arrays:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.batching import TextBatches
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
@@ -79,7 +79,7 @@ def report_of(
 ) -> TextsReport:
     """Predict texts, and split their log-odds in batches drawn at random; see `Run.report`."""
     budget = run.config.data.tokens_per_batch
-    encoded = encode_texts(run.tokenizer, texts, run.evidence)
+    encoded = run.encode(texts)
     predictions = run.label(encoded, budget)
     rows = [*by_length(encoded.lengths, budget)]
     batches = TextBatches(encoded)

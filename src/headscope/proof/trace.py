@@ -104,7 +104,7 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
     B = config.batch
     T = config.seq_len
     D = config.d_model
-    H = config.heads
+    H = config.num_heads
     torch.manual_seed(0)
     lengths = torch.linspace((2 * T + 2) // 3, T, B).long()
     padding = torch.arange(T) >= lengths[:, None]  # [B, T]

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.data.batching import Batch, EncodedTexts, TextBatches, moved
+from headscope.data.batching import Batch, moved
 from headscope.ground.errors import ConfigError
-from headscope.model.objective import ONE_CLASS, Objective
 
 
 def split_logits(
@@ -36,24 +35,6 @@ def split_logits(
     order = torch.cat(rows).argsort()
     # To the CPU once, at the end: a GPU would wait for each batch otherwise.
     return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
-
-
-def probabilities(
-    model: nn.Module,
-    texts: EncodedTexts,
-    tokens_per_batch: int,
-    device: torch.device,
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
-) -> Float[Tensor, "N C"]:
-    """Return the probabilities of each text's classes, computed in batches of similar length.
-
-    Logits are divided by the temperature in float64, so that no text changes its label.
-    """
-    batches = TextBatches(texts)
-    by_rows = (batches[rows] for rows in by_length(texts.lengths, tokens_per_batch))
-    logits, _ = split_logits(model, by_rows, device)
-    return objective.probabilities(logits.double() / temperature)
 
 
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:

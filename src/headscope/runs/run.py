@@ -27,7 +27,7 @@ from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.folder import Chosen, Classifier, Setup, load_model
-from headscope.runs.prediction import probabilities
+from headscope.runs.prediction import by_length, split_logits
 from headscope.settings.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -146,14 +146,12 @@ class Run:
                     "predict: expected no capture of run.model around it: texts run in batches by "
                     "length, so a map would belong to another text; call run.maps(texts)"
                 )
-            shares = probabilities(
-                self.model,
-                texts,
-                tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536),
-                self.device,
-                self.objective,
-                self.temperature,
-            )
+            budget = tokens_per_batch or TOKENS_PER_BATCH.get(self.device.type, 65536)
+            batches = TextBatches(texts)
+            by_rows = (batches[rows] for rows in by_length(texts.lengths, budget))
+            logits, _ = split_logits(self.model, by_rows, self.device)
+        # In float64, so that no text changes its label.
+        shares = self.objective.probabilities(logits.double() / self.temperature)  # [N, C]
         if not shares.isfinite().all():
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)

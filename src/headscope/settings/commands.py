@@ -1,6 +1,5 @@
 """The settings of the commands that use a finished run, or explain attention."""
 
-import math
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -298,17 +297,12 @@ class TraceConfig(Settings):
     batch: Count = key(32, "batch size")
     seq_len: Count = key(100, "tokens per text")
     d_model: Count = key(768, "width of the model")
-    num_heads: Count | None = key(None, "attention heads, must divide d_model; null: 8, 4, 2 or 1")
+    num_heads: Count = key(8, "attention heads; must divide d_model")
     bias: bool = key(True, "add a bias to each projection")
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to compute")
     dtype: Dtype = key("float32", "type to compute in")
     repeats: Count = key(5, "timed passes after one for warm-up; the median counts")
 
-    @property
-    def heads(self) -> int:
-        """Return num_heads, or by default the largest of 8, 4, 2 and 1 that divides d_model."""
-        return self.num_heads or math.gcd(8, self.d_model)
-
     def _conflicts(self) -> Conflicts:
-        if self.d_model % self.heads:
+        if self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of d_model={self.d_model}"

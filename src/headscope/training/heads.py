@@ -15,7 +15,7 @@ from headscope.ground.files import MIB
 from headscope.ground.terminal import Bar
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.contributions import mean_contributions
-from headscope.heads.integrations.lightning_callback import HeadLogger, ProbeSet
+from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.heads.step import Probe, make_probe, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
 from headscope.live.report import write_report
@@ -58,8 +58,7 @@ def head_logger(
         ) from error
 
     special = special_tokens(data.tokenizer)
-    subjects = ProbeSet(probes, labels, special, module.objective)
-    return HeadLogger(subjects, config.inspection, recorder)
+    return HeadLogger(probes, special, module.objective, config.inspection, recorder)
 
 
 def choose_probes(
@@ -109,7 +108,7 @@ def study_heads(
     objective = module.objective
     temperature = report.temperature
     step = report.facts_of_training["best_step"]
-    best = (model, logger.subjects.probes, objective, temperature)
+    best = (model, logger.probes, objective, temperature)
     num_heads = sum(headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
     count = min(report.config.inspection.causes, len(data.labels("validation")), most)
@@ -118,7 +117,7 @@ def study_heads(
         return
     chooses, others = samples(report.config, data, count // 2, 2)
     bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
-    result = study(model, chooses, others, logger.subjects.special, objective, bar.update)
+    result = study(model, chooses, others, logger.special, objective, bar.update)
     record_best(logger.recorder, step, *best, study=result)
     report.facts_of_training |= {
         ABLATION: {"texts": result.texts, "heads": result.loss_increases()},

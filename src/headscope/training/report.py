@@ -84,6 +84,7 @@ class Report:
 
     def save(self) -> None:
         """Write metrics.json, which tells that the run has finished."""
+        pairs = {name: (getattr(self, name), after) for name, after in self.tempered.items()}
         compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
         content = {
@@ -92,7 +93,7 @@ class Report:
             "baseline": None,
             "control": None,
             **compared,
-            "calibration": self._calibration(),
+            "calibration": calibration(self.temperature, pairs) if pairs else None,
             "thresholds": thresholds_of(self.objective),
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
@@ -103,11 +104,6 @@ class Report:
             "versions": plain({**versions, "python": platform.python_version()}),
         }
         save_json(self.folder / METRICS, content)
-
-    def _calibration(self) -> dict[str, Any] | None:
-        """Return what the temperature changes, as JSON."""
-        pairs = {name: (getattr(self, name), after) for name, after in self.tempered.items()}
-        return calibration(self.temperature, pairs) if pairs else None
 
 
 def plain(facts: Any) -> Any:

@@ -7,7 +7,7 @@ runs.
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,7 +20,7 @@ from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, head_report, run_probe
 from headscope.heads.study import draw_samples, measure_attention
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import Objective
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
@@ -130,15 +130,6 @@ class RecordHeads(AtValidation):
         self.recorder.write(trainer.global_step, arrays, list(maps))
 
 
-class ProbeSet(NamedTuple):
-    """The probe texts of a record, class names, and what the labels are."""
-
-    probes: list[Probe]
-    labels: list[str]
-    special: SpecialTokens
-    objective: Objective = ONE_CLASS
-
-
 class HeadLogger(AtValidation):
     """Record at step 0 and at every validation: probe texts, and the numbers of every head.
 
@@ -148,12 +139,16 @@ class HeadLogger(AtValidation):
 
     def __init__(
         self,
-        subjects: ProbeSet,
+        probes: Sequence[Probe],
+        special: SpecialTokens,
+        objective: Objective,
         config: InspectionConfig,
         recorder: HeadRecorder,
     ) -> None:
         super().__init__(config.every)
-        self.subjects = subjects
+        self.probes = probes
+        self.special = special
+        self.objective = objective
         self.config = config
         self.recorder = recorder
         self.seconds = 0.0
@@ -185,12 +180,12 @@ class HeadLogger(AtValidation):
         step = trainer.global_step
         summary = None
         if is_validation:
-            summary = measure_attention(model, self._sample, self.subjects.special)
+            summary = measure_attention(model, self._sample, self.special)
             for name in CURVES:  # the Heads tab has all, of each head
                 means = [mean for measures in summary.values() for mean in measures[name][0]]
                 _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)
-        probes, labels, _, objective = self.subjects
-        outputs = [run_probe(model, probe, labels, objective) for probe in probes]
+        classes = self.recorder.index.classes
+        outputs = [run_probe(model, probe, classes, self.objective) for probe in self.probes]
         if outputs:
             self.recorder.write(step, head_report(outputs, summary))
         self.seconds += now(pl_module.device) - start
