@@ -29,9 +29,11 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     run.model.to(best_device(config.accelerator))
     with Bar(console, "ablating heads"):
         view, missing = text_view(run, texts, config.max_tokens)
-    folder = run.folder / "inspect" if os.access(run.folder, os.W_OK) else Path()
-    name = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}.html"
-    path = view.save(config.output or new_file(folder / name))
+    stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
+    place = run.folder / "inspect" / stamp
+    if not os.access(run.folder, os.W_OK):
+        place = Path(f"{run.folder.name}_{stamp}")
+    path = view.save(config.output or new_file(Path(f"{place}.html")))
     shares = sorted(view.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     show_line(console, f"{len(view.tokens)} tokens; prediction: {likeliest}")
