@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pandas import DataFrame
 from rich.console import Console
 
-from headscope.data.columns import numbers, texts_among, tuples, values
+from headscope.data.columns import numbers, text_rows, texts_among, tuples, values
 from headscope.data.corpus import Corpus, groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.rows import read_rows
