@@ -105,7 +105,7 @@ def test_wrong_layers_are_found_out(
 def test_the_published_numbers_stand_beside_ours() -> None:
     shown = console()
     found = verify(VerifyConfig(show="published"), shown)
-    assert len(found) == 5
+    assert len(found) == 9
     printed = [tuple(row) for rows in module.printed_numbers().values() for row in rows.tolist()]
     lines = [re.findall(r"-?\d\.\d{4}\b", line) for line in shown.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     rows = Counter(tuple(map(float, line)) for line in lines if line)

@@ -82,7 +82,7 @@ def printed_numbers() -> dict[str, Tensor]:
 
 
 def published_claims(precision: Precision) -> Iterator[Claim]:
-    """Compare torch's layer and every form of ours with the printed numbers."""
+    """Compare torch's layer with the printed numbers, and every form of ours with both."""
     tokens, theirs = published_example()
     printed = list(printed_numbers().values())
     forms: dict[str, nn.Module] = {
@@ -92,12 +92,17 @@ def published_claims(precision: Precision) -> Iterator[Claim]:
         "the packed form": PackedAttention(4, 2, bias=False),
         "the four-Linear form": FourLinearAttention(4, 2, bias=False),
     }
-    bound = None if precision.dtype == torch.bfloat16 else PRINTED
+    expected = published_numbers(copy.deepcopy(theirs).double(), tokens.double())
+    is_rough = precision.dtype == torch.bfloat16
+    bounds = (None, None) if is_rough else (PRINTED, 1e-6)
     for name, form in forms.items():
         copy_weights(theirs, form.to(precision.device, precision.dtype))
         computed = published_numbers(form, precision.cast(tokens))
         title = f"{name}: the printed numbers"
-        yield precision.claim(title, "printed to 4 decimals", computed, printed, bound)
+        yield precision.claim(title, "printed to 4 decimals", computed, printed, bounds[0])
+        if not isinstance(form, nn.MultiheadAttention):
+            title = f"{name}: the same numbers"
+            yield precision.claim(title, "torch, float64", computed, expected, bounds[1])
 
 
 @torch.no_grad()
