@@ -16,6 +16,9 @@ train: $(VENV)/.run
 demo: $(VENV)/.run
 	$(BIN)/headscope page run=outputs/first output=docs/demo/index.html overwrite=true dtype=float16 $(ARGS)
 
+# Where it is forbidden to write bytecode, each process of a test would compile all again: a third of the time.
+test test-slow test-hard: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
@@ -23,7 +26,7 @@ test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-hard: $(VENV)/.test
-	HARD=full $(BIN)/python -m pytest tests/hard --dist=worksteal $(ARGS)
+	HARD=full $(BIN)/python -m pytest tests/hard $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

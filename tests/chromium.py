@@ -14,7 +14,7 @@ FLAGS = [
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
 READING = "Canvas2D: Multiple readback"  # a hint of the browser about how tests read pixels
-PATIENCE = 30_000  # milliseconds: a busy machine is slow, not wrong
+PATIENCE = 120_000  # milliseconds: a busy machine is slow, not wrong
 REFUSALS = (
     "document.addEventListener('securitypolicyviolation', it => console.log(it.violatedDirective))"
 )
@@ -31,7 +31,9 @@ def chromium() -> Iterator[Any]:
     if executable is None:
         pytest.skip("needs Chromium: `apt-get install chromium`, or put a `chromium` on the PATH")
     with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        sync_api.expect.set_options(timeout=PATIENCE)
+        options = {"executable_path": executable, "args": FLAGS, "timeout": PATIENCE}
+        launched = playwright.chromium.launch(**options)
         yield launched
         launched.close()
 

@@ -1,9 +1,11 @@
 """What all tests share: shapes are checked where tensors are computed, and nothing of the user's is read or written."""
 
+import gc
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from jaxtyping import config, install_import_hook
 
 from chromium import PageOpener, chromium, opening_pages
+from hard.forked import Server
 
 # Annotated shapes and types are checked at each call during the tests, and in the tests alone.
 # Importing takes five seconds longer if all of headscope is checked, most of which has no tensors.
@@ -29,6 +32,15 @@ os.environ |= {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+
+gc.disable()  # until all is imported, of which nothing is ever freed
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection look again and again at a million objects that stay."""
+    gc.freeze()
+    gc.enable()
 
 
 # Under nohup it is ignored, by the processes started here too.
@@ -51,6 +63,26 @@ def unchecked_shapes() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unchecked_shapes: None
+) -> Callable[..., str]:
+    """Return what runs a command in this process, which has imported it, and returns all it prints."""
+    from headscope.cli.main import main
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("headscope.cli.main.warnings_as_notes", lambda: None)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        shown = capsys.readouterr()
+        assert int(ended.value.code or 0) == code, shown
+        return shown.out + shown.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Return Chromium, one for all tests of a process."""
@@ -65,6 +97,12 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[PageOpener]:
         yield opener
 
 
+@pytest.fixture(scope="session")
+def server() -> Server:
+    """Return what runs commands as processes, forked from one that has imported torch; one for each worker."""
+    return Server()
+
+
 def trained_once(name: str) -> Any:
     """Return a fixture: the run of a configuration of training_runs, which all workers share."""
 
@@ -72,7 +110,8 @@ def trained_once(name: str) -> Any:
     def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         import training_runs  # which imports what takes seconds
 
-        return training_runs.once(tmp_path_factory, name, getattr(training_runs, name))
+        make = partial(training_runs.trained, getattr(training_runs, name))
+        return training_runs.once(tmp_path_factory, name, make)
 
     return run
 

@@ -3,12 +3,7 @@
 import random
 from typing import Any
 
-import pytest
-
 import bert_family
-
-# What looks into transformers' attention.
-pytest.importorskip("headscope.heads.integrations.transformers_models")
 
 NOUNS = ["film", "book", "song", "soup", "day"]
 

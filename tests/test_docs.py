@@ -33,6 +33,17 @@ def test_the_line_of_each_symbol_of_the_formula_stands_in_the_code() -> None:
             assert code in source, f"{code} is not in {file}"
 
 
+def test_each_benchmark_says_its_command_its_minutes_and_what_it_prints() -> None:
+    helpers = {"label_file", "run_differences", "side_by_side"}
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        if path.stem in helpers:
+            continue
+        head = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert f"python benchmarks/{path.name}" in head
+        assert re.search(r"\d+ minutes", head), path
+        assert re.search("Prints (a table|two tables)", head), path
+
+
 def test_links_within_the_repository_lead_somewhere() -> None:
     assert LINKS
     assert [(page.name, link) for page, link in LINKS if not (page.parent / link).exists()] == []

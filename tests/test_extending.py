@@ -13,15 +13,10 @@ from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
 from headscope.settings.checks import check
-from headscope.settings.config import (
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-    TrainerConfig,
-)
+from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.resume import load_last
 from headscope.training.train import train
+from training_runs import configured
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 PAGE = Path(__file__).parents[1] / "docs/extending.md"
@@ -85,28 +80,13 @@ def examples() -> list[str]:
     return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def configured(tmp_path: Path) -> TrainConfig:
-    return TrainConfig(
-        name="own",
-        outputs_dir=str(tmp_path / "outputs"),
-        baseline=False,
-        data=DataConfig(
-            path="my_package:load",
-            max_length=64,
-            tokens_per_batch=512,
-            cache_dir=str(tmp_path / "cache"),
-        ),
-        model=ModelConfig(12, 3, 2, 24, attention="my_package:MyAttention"),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        trainer=TrainerConfig(max_epochs=1, epoch_steps=1, accelerator="cpu", progress=False),
-    )
-
-
 def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
     tmp_path: Path, package: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package("\n".join(examples()))
-    config = configured(tmp_path)
+    config = configured(tmp_path, max_epochs=1)
+    config.data.path = "my_package:load"
+    config.model.attention = "my_package:MyAttention"
     check(config)
     folder = train(config).folder
     with pytest.raises(

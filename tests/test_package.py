@@ -65,5 +65,4 @@ def test_the_installed_command_trains_on_a_csv_file_and_uses_the_run(
     headscope("predict", "run=outputs/first", "input=reviews.csv", "output=labels.csv")
     with (tmp_path / "labels.csv").open(newline="") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [text for text, _ in rows]
-    headscope("inspect", "run=outputs/first", "text=a lovely film", "output=page.html")
-    assert "lovely" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "lovely" in (tmp_path / "outputs/first/report.html").read_text(encoding="utf-8")

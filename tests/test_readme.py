@@ -1,11 +1,10 @@
 """README commands and Python run as a reader would type them, in both languages; runs are made short."""
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +33,6 @@ sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, interme
 config = BertConfig(vocab_size=len(words), num_labels=2, **sizes)
 BertForSequenceClassification(config).save_pretrained("model")
 """
-Run = Callable[..., str]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -65,15 +63,20 @@ def shortened(words: list[str]) -> list[str]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Return a function that runs a command in tmp_path and returns what it prints."""
+def run_python(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unchecked_shapes: None,
+) -> Callable[[str], str]:
+    """Return a function that runs code in tmp_path and returns what it prints."""
+    monkeypatch.chdir(tmp_path)
 
-    def run(*words: str) -> str:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        options = {"cwd": tmp_path, "env": environment, "timeout": 300}
-        done = subprocess.run(words, capture_output=True, text=True, **options)
-        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+    def run(code: str) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            exec(code, {})
+        return capsys.readouterr().out
 
     return run
 
@@ -98,12 +101,13 @@ def test_japanese_has_the_english_commands_and_one_of_its_own() -> None:
     assert first == second
 
 
-def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) -> None:
+def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
 
     def trained(arguments: str = "") -> list[str]:
-        printed = run("make", "-n", "--no-print-directory", "train", f"ARGS={arguments}")
+        command = ["make", "-n", "--no-print-directory", "train", f"ARGS={arguments}"]
+        printed = subprocess.check_output(command, cwd=tmp_path, text=True)
         last = printed.splitlines()[-1]
         return last.split()[1:]
 
@@ -115,7 +119,9 @@ def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path, run: Run) 
 
 
 @pytest.mark.slow
-def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
+def test_its_commands_and_its_python_run(
+    tmp_path: Path, server: Server, run_python: Callable[[str], str]
+) -> None:
     begins = ("sun", "moon", "star", "sea", "snow", "fire", "wind", "leaf")
     nouns = [begin + letter for begin in begins for letter in "abcdefgh"]
     pairs = [(word, noun) for noun in nouns for word in ("nice", "poor")]
@@ -124,7 +130,6 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     (tmp_path / "october.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "space.yaml").write_text("optimizer.learning_rate: [1.0e-3]\n")
     (tmp_path / "new.csv").write_text("review\nnice film\npoor film\n")
-    server = Server()  # each command is a process, forked from one that has imported torch
     for words in commands("README.md"):
         outcome = server.run(Case(shortened(words), str(tmp_path)))
         assert outcome.code == 0, f"{words}\n{outcome.stdout}\n{outcome.stderr}"
@@ -132,26 +137,30 @@ def test_its_commands_and_its_python_run(tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "outputs/sizes/sweep.csv").is_file()
     assert list(tmp_path.glob("outputs/reviews/inspect/*.html"))
     use_run = "import headscope\n" + blocks("README.md", "python")[1]
-    assert "log-odds" in run(sys.executable, "-c", use_run)
+    assert "log-odds" in run_python(use_run)
 
 
 @pytest.mark.slow
-def test_its_first_python_shows_a_classifier_of_transformers(tmp_path: Path, run: Run) -> None:
-    run(sys.executable, "-c", CLASSIFIER)
+def test_its_first_python_shows_a_classifier_of_transformers(
+    tmp_path: Path, run_python: Callable[[str], str]
+) -> None:
+    run_python(CLASSIFIER)
     (code, _) = blocks("README.md", "python")
     show, count = re.subn('^name = ".+"$', 'name = "model"', code, flags=re.MULTILINE)
     assert count == 1
-    run(sys.executable, "-c", show)
+    run_python(show)
     assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_japanese_page_opens_with_what_its_commands_print(tmp_path: Path, run: Run) -> None:
-    printed = run(sys.executable, "-m", "headscope", "verify", "show=published").splitlines()
+def test_the_japanese_page_opens_with_what_its_commands_print(
+    tmp_path: Path, command: Callable[..., str], run_python: Callable[[str], str]
+) -> None:
+    printed = command("verify", "show=published").splitlines()
     (promised,) = blocks("README.ja.md", "text")
     *lines, last = promised.splitlines()
     assert [line for line in lines if line not in [*map(str.rstrip, printed)]] == []
     assert last.split(":")[0] == printed[-1].split(":")[0]
     own_encoder, _ = blocks("README.ja.md", "python")
-    assert run(sys.executable, "-c", own_encoder) == "(4, 9, 9)\n"
+    assert run_python(own_encoder) == "(4, 9, 9)\n"
     assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")

@@ -84,22 +84,3 @@ def test_the_last_bit_of_a_number_counts_in_each_kind_of_file(
         "page.html": ["texts.0.mean", "texts.0/weights"],
         "events": ["loss"],
     }
-
-
-def test_labels_count_and_sentences_do_not(judge: ModuleType, tmp_path: Path) -> None:
-    before, after = write_results(tmp_path / "a"), write_results(tmp_path / "b", text="c")
-    assert failures(judge, before, after) == {
-        "metrics.json": ["labels.0"],
-        "predictions.csv": ["prediction"],
-    }
-
-
-def test_an_allowed_difference_is_named_and_bounded(
-    judge: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, after = {"loss": 1.0, "nan": np.nan}, {"loss": 1.25, "nan": np.nan}
-    assert judge.judge("bert/used/metrics.json", before, after)[0] == "differs (1)"
-    for tolerance, state in ((0.2, "differs (1)"), (0.25, "allowed")):
-        rule = judge.Allowed("bert/*/metrics.json:loss", tolerance, "a library took over")
-        monkeypatch.setattr(judge, "ALLOWED", [rule])
-        assert judge.judge("bert/used/metrics.json", before, after)[0] == state

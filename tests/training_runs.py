@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jaxtyping
 import pytest
@@ -45,6 +45,7 @@ NAMES = ["cat", "dog", "owl", "fox", "bee", "ant"]
 KINDS = {"food": ["soup", "bread"], "place": ["garden", "terrace"], "staff": ["waiter", "cook"]}
 HOSTILE = '<script>alert(1)</script> "quoted" | **bold**'
 Rows = list[dict[str, Any]]
+Made = TypeVar("Made")
 
 
 def reviews(rows: int = 240) -> Rows:
@@ -197,26 +198,27 @@ def weights_of(folder: Path) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
-def once(
-    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], TrainConfig]
-) -> Trained:
-    """Train a run in the first worker that asks for it; the other waits, and reads it.
-
-    All shapes are checked in one of these runs, which takes three times as long as without.
-    """
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """Return what is made in an empty folder by the first worker that asks for it; the other waits, and reads it."""
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    kept = base / name / "trained.pickle"
+    kept = base / name / "made.pickle"
     with FileLock(base / f"{name}.lock"):
         if not kept.exists():
-            shutil.rmtree(base / name, ignore_errors=True)  # what a training that failed has left
-            config, output = make(base / name), io.StringIO()
-            jaxtyping.config.update("jaxtyping_disable", make is not mistaken)
-            report = train(config, Console(file=output, width=200))
-            jaxtyping.config.update("jaxtyping_disable", False)
-            kept.write_bytes(pickle.dumps(Trained(report, output.getvalue())))
-    found: Trained = pickle.loads(kept.read_bytes())
+            shutil.rmtree(base / name, ignore_errors=True)  # what was left as it failed
+            made = make(base / name)
+            kept.write_bytes(pickle.dumps(made))
+    found: Made = pickle.loads(kept.read_bytes())
     return found
+
+
+def trained(make: Callable[[Path], TrainConfig], folder: Path) -> Trained:
+    """Train a run. All shapes are checked in one of these runs, which takes three times as long as without."""
+    output = io.StringIO()
+    jaxtyping.config.update("jaxtyping_disable", make is not mistaken)
+    report = train(make(folder), Console(file=output, width=200))
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return Trained(report, output.getvalue())
 
 
 def from_checkpoint(

@@ -14,7 +14,6 @@ from headscope.attention import (
     SharedProjectionAttention,
 )
 from headscope.attention.variants import ScoredAttention
-from headscope.heads.capture import capture
 
 B, Q, K, D, W, V, A = 2, 5, 7, 11, 13, 17, 3
 PADDING = torch.arange(K) >= torch.tensor([[7], [4]])
@@ -87,18 +86,6 @@ def test_what_does_not_go_together_raises_an_error_with_all_shapes() -> None:
     for mask in (PADDING[:, :4], PADDING[:1], PADDING[:, None], PADDING.int()):
         with pytest.raises(ValueError, match="key_padding_mask: expected"):
             layer(query, key, value, mask)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_captured_is_what_was_used(name: str) -> None:
-    layer, tensors = made(name)
-    with capture(layer) as maps:
-        _, weights = layer(*tensors, PADDING)
-    assert torch.equal(maps[""], weights[:, None])
-    with capture(layer, rows=[1]) as maps:
-        layer.float()(*(tensor.float() for tensor in tensors))
-    assert maps[""].dtype == torch.float32
-    assert maps[""].shape == (1, 1, Q, K)
 
 
 def test_shared_projections_drop_weights_and_outputs_in_training_alone() -> None:

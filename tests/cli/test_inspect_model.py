@@ -1,8 +1,7 @@
 """`headscope inspect model=...`: what it refuses, and what a user gets of a classifier that headscope did not train."""
 
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +84,12 @@ def test_the_order_of_the_classes_is_known_or_said(
             labelled(config, data, found)
 
 
-def inspect(folder: Path, *keys: str) -> str:
-    command = [sys.executable, "-m", "headscope", "inspect", *keys, "accelerator=cpu"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
-def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(
+    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     transformers.set_seed(0)
     saved(tmp_path / "mine")
     texts, labels = made_up(200)
@@ -103,16 +99,10 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(tmp_path: Pat
         for number, (text, label) in enumerate(zip(texts, labels, strict=True))
     ]
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
-    said = inspect(
-        tmp_path,
-        "model=mine",
-        "text=the film was not bad",
-        "data.path=texts.csv",
-        "texts=60",
-        "output=a.html",
-    )
+    words = ["inspect", "model=mine", "data.path=texts.csv", "accelerator=cpu"]
+    said = command(*words, "text=the film was not bad", "texts=60", "output=a.html")
     assert "7 tokens; prediction: blame 0." in said
     assert re.search("heads (help|alone|matter)|the same class", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    alone = inspect(tmp_path, "model=mine", "data.path=texts.csv", "texts=40")
+    alone = command(*words, "texts=40")
     assert "outputs/inspect/mine_" in alone

@@ -4,17 +4,15 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from headscope.cli.labels import labels
 from headscope.data.corpus import load_corpus, row_keys
-from headscope.data.evidence import assign_folds
 from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
 from headscope.settings.commands import LabelsConfig
 from headscope.training.train import train
-from training_runs import comments, configured, reviews, write
+from training_runs import Trained, configured, reviews, write
 
 
 @pytest.mark.slow
@@ -55,13 +53,6 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
             assert clean.labels[row["label"]] == texts.get(row["text"], clean.labels[row["label"]])
 
 
-def test_near_duplicates_share_a_fold() -> None:
-    groups = np.array([5, 5, 1, 2, 1, 9, 5, 3])
-    folds = assign_folds(groups, 3, 0)
-    assert all(len({*folds[groups == group]}) == 1 for group in groups)
-    assert {*folds} == {0, 1, 2}
-
-
 def test_rows_of_any_split_are_dropped_or_corrected(tmp_path: Path) -> None:
     config = configured(tmp_path).data
     whole = load_corpus(config)
@@ -95,8 +86,6 @@ def test_a_file_of_other_data_is_one_message(
         load_corpus(config)
 
 
-@pytest.mark.slow
-def test_several_labels_a_text_are_one_message(tmp_path: Path) -> None:
-    report = train(configured(tmp_path, comments(80), max_steps=2), Console(quiet=True))
+def test_several_labels_a_text_are_one_message(any_classes: Trained) -> None:
     with pytest.raises(ConfigError, match="expected one label a text"):
-        labels(LabelsConfig(run=str(report.folder)))
+        labels(LabelsConfig(run=str(any_classes.folder)))

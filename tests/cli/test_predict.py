@@ -47,12 +47,10 @@ def read(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def alone(run: Path, text: str | tuple[str, str]) -> list[float]:
+def alone(run: Path, text: str) -> list[float]:
     """Return the probabilities of a text that no other text is batched with."""
     loaded = load_run(run)
-    texts = encode_texts(
-        loaded.tokenizer, [(text,) if isinstance(text, str) else text], loaded.evidence
-    )
+    texts = encode_texts(loaded.tokenizer, [(text,)], loaded.evidence)
     with torch.no_grad():
         logits = loaded.model(*TextBatches(texts)[[0]].inputs)[0] / loaded.temperature
     return logits.softmax(dim=-1).tolist()
@@ -83,18 +81,6 @@ def test_every_row_gets_its_own_probabilities(
         shares = [row[f"probability_{name}"] for name in LABELS]
         assert shares == pytest.approx(alone(run, row["text"]), abs=2e-6)
         assert row["prediction"] == LABELS[int(np.argmax(shares))]
-
-
-def test_pairs_are_read_as_pairs(tmp_path: Path) -> None:
-    run = untrained(tmp_path, TEXTS, DataConfig(max_length=32, text_pair_column="other"))
-    both = zip(TEXTS[:9], TEXTS[20:29], strict=True)
-    rows = [{"text": first, "other": second} for first, second in both]
-    out = tmp_path / "out.csv"
-    label(run, written(tmp_path / "in.jsonl", rows), out)
-    with out.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            shares = [float(row[f"probability_{name}"]) for name in LABELS]
-            assert shares == pytest.approx(alone(run, (row["text"], row["other"])), abs=2e-6)
 
 
 def test_a_file_without_rows_gives_a_file_without_rows(run: Path, tmp_path: Path) -> None:

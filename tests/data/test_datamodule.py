@@ -4,28 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from datasets import Dataset
 
 from headscope.data.datamodule import TextDataModule
 from headscope.settings.config import DataConfig, TokenizerConfig
 
 
-def table(word: str, rows: int, **columns: list[str]) -> Dataset:
+def table(word: str, rows: int) -> Dataset:
     texts = [
         f"{word} {'abcdefghij'[row % 10]} {'and on ' * (row % 7)}{'x' * (row // 10)}"
         for row in range(rows)
     ]
-    return Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2), **columns})
+    return Dataset.from_dict({"text": texts, "label": ["no", "yes"] * (rows // 2)})
 
 
 def make(folder: Path, train: Dataset, seed: int = 0, **settings: Any) -> TextDataModule:
     splits = {"path": train, "validation_path": table("lion", 10), "test_path": table("bear", 10)}
-    if "answer" in train.column_names:
-        splits = {
-            key: split.add_column("answer", ["why"] * len(split)) if key != "path" else split
-            for key, split in splits.items()
-        }
     for key, split in splits.items():
         settings[key] = str(folder / f"{key}.parquet")
         split.to_parquet(settings[key])
@@ -55,16 +49,6 @@ def test_batches_hold_ids_and_labels_of_their_rows_and_train_is_shuffled(tmp_pat
                 found.append(len(ids))
         assert len(found) == len(split)
         assert (found == sorted(found)) == (role != "train")
-
-
-def test_pairs_have_two_segments(tmp_path: Path) -> None:
-    data = make(tmp_path, table("wolf", 40, answer=["unicorn"] * 40), text_pair_column="answer")
-    assert "unicorn" in data.tokenizer.get_vocab()  # both texts train the tokenizer
-    batch = next(iter(data.val_dataloader()))
-    assert batch.segment_ids is not None
-    separators = batch.token_ids == data.tokenizer.token_to_id("[SEP]")
-    after_the_first = separators.cumsum(1) - separators.long()
-    assert torch.equal(batch.segment_ids[batch.token_ids > 0], after_the_first[batch.token_ids > 0])
 
 
 def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:

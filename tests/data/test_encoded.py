@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from headscope.data.batching import EncodedTexts
 from headscope.data.datamodule import encode
 from headscope.data.tokenizer import train_tokenizer
-from headscope.ground.files import cache_folder, content_key
+from headscope.ground.files import cache_folder
 from headscope.settings.config import TokenizerConfig
 
 TEXTS = ["the cat", "吾輩は猫である。名前はまだ無い。", "a [SEP] b", "", "x" * 50]
@@ -126,12 +126,6 @@ def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
         assert ids_of(encode(tokenizer, dataset, tmp_path)) == wanted
         kept.append([path.stat().st_mtime_ns for path in (tmp_path / "encoded").iterdir()])
     assert kept[0] == kept[1]  # what was there is not written again
-
-
-def test_a_key_is_that_of_its_parts_and_of_where_they_end() -> None:
-    assert content_key(["one", "日本語", ""]) == content_key(iter(["one", "日本語", ""]))
-    parts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["c", "ab"], ["\ud800"], ["\ud801"])
-    assert len(set(map(content_key, parts))) == len(parts)
 
 
 def test_a_configured_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

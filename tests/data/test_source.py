@@ -7,7 +7,7 @@ import json
 import logging
 import lzma
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,9 +212,18 @@ def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_pat
     assert list(loaded) == [{"text": "one, two", "label": 1}]
 
 
-def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "train.csv")
-    with pytest.raises(DataError, match=r"train\.csv: is not a file"):
+PLACES: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "an empty folder": os.mkdir,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_file_is_rejected_at_once(tmp_path: Path, place: str) -> None:
+    PLACES[place](tmp_path / "train.csv")
+    with pytest.raises(DataError, match=r"^[^\n]*train\.csv: [^\n]*$"):
         load(tmp_path / "train.csv")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hard.forked import TRAIN, Server, some
-from hard.interrupted import training
+from hard.forked import TRAIN, Case, Server, some
 from headscope.cli.main import COMMANDS
 from headscope.settings.checks import keys as keys_of
+from training_runs import Trained, reviews, write
 
 pytestmark = pytest.mark.slow
 LONG_WORK = {"trainer.max_epochs", "repeats"}  # whoever asks for much of these gets it
@@ -63,8 +63,8 @@ def completed(words: list[str], run: Path) -> list[str]:
 
 @pytest.mark.parametrize("words", some(map(drawn, range(80))), ids=ascii)
 def test_one_message_and_no_traceback_whatever_is_given(
-    server: Server, run: Path, tmp_path: Path, words: list[str]
+    server: Server, plain: Trained, tmp_path: Path, words: list[str]
 ) -> None:
-    case = training(tmp_path / "here")
-    case.arguments = completed(words, run)
+    write(tmp_path / "reviews.csv", reviews(80))
+    case = Case(completed(words, plain.folder), str(tmp_path))
     assert server.run(case).mistakes([0, 1, 2]) == []

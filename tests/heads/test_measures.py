@@ -17,7 +17,6 @@ from headscope.heads.measures import (
     role,
     role_arrays,
 )
-from headscope.record.schema import Text
 
 B, H, T = 5, 2, 7
 SPECIAL = SpecialTokens((3,), (2, 3))
@@ -149,13 +148,6 @@ def test_the_first_separator_ends_the_first_text(ids: list[int], texts: list[int
     found = tokens_of(torch.tensor([ids]), is_pair=True).texts
     assert found is not None
     assert found.tolist() == [texts]
-
-
-@pytest.mark.parametrize("segments", [[0], [0, 1, 1], [0, 2], [0, -1], [0, 10**400]])
-def test_segments_that_do_not_fit_are_named(segments: list[object]) -> None:
-    message = "probe_0: segments: expected 0, 1 or None for each of 2 tokens"
-    with pytest.raises(ValueError, match=message):
-        Text("probe_0", ["a", "b"], "", segments=segments)
 
 
 # --- roles ---

@@ -1,65 +1,35 @@
-"""Running commands by their command lines, in this process or in one of their own."""
+"""A run on the default data, and a sweep."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+import jaxtyping
 import pytest
 
-from headscope.cli.main import main
+from headscope.cli.main import run
+from training_runs import once
 
-ROOT = Path(__file__).parents[2]
 # A training of a few seconds: on a few hundred texts, in one pass, by a small model.
 QUICK = ["trainer.max_epochs=1", "trainer.epoch_steps=1", "trainer.accelerator=cpu"]
 QUICK += ["model.d_model=32", "model.feedforward_size=32", "inspection.causes=24"]
 
 
-def run_script(name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run scripts/<name>.py in a process of its own, in the project's folder."""
-    command = [sys.executable, f"scripts/{name}.py", *arguments]
-    # One thread: two workers share two cores. rich would wrap at 80 columns and cut names.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONWARNINGS": "error"}
-    options = {"cwd": ROOT, "env": environment, "timeout": 300}
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
-@pytest.fixture
-def process() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return what runs a script in a process of its own."""
-    return run_script
-
-
-@pytest.fixture
-def script(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unchecked_shapes: None
-) -> Callable[..., str]:
-    """Return what runs a command in this process, which has imported it, and returns all it prints."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("headscope.cli.main.warnings_as_notes", lambda: None)
-
-    def run(*arguments: str, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        shown = capsys.readouterr()
-        assert int(ended.value.code or 0) == code, shown
-        return shown.out + shown.err
-
-    return run
+def on_the_default_data(folder: Path) -> Path:
+    """Train by a command line, and return the run folder."""
+    output = StringIO()
+    jaxtyping.config.update("jaxtyping_disable", True)
+    with redirect_stdout(output):
+        run("train", ["data.limit=300", f"outputs_dir={folder}", "name=first", *QUICK])
+    jaxtyping.config.update("jaxtyping_disable", False)
+    assert f"tensorboard --logdir {folder}" in output.getvalue().splitlines()[-1]
+    return folder / "first"
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run on the default data, made once by the script."""
-    outputs = tmp_path_factory.mktemp("outputs")
-    done = run_script("train", "data.limit=300", f"outputs_dir={outputs}", "name=first", *QUICK)
-    assert f"tensorboard --logdir {outputs}" in done.stdout.splitlines()[-1]
-    return outputs / "first"
+    """Return the folder of a run on the default data, trained once for all workers."""
+    return once(tmp_path_factory, "default", on_the_default_data)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The Heads tab in a browser: how a test opens it, finds things in it, and what its maps should look like."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,13 +12,10 @@ import numpy as np
 from heads_server import Server, serving
 from matplotlib import colormaps
 
-from chromium import colours_of, watch
+from chromium import PATIENCE, colours_of, watch
 
 ALLOWED = ("Failed to load resource",)  # what a test breaks on purpose
 Opener = Callable[..., "Tab"]
-
-
-PATIENCE = 30_000  # milliseconds: a busy machine is slow, not wrong
 
 
 @dataclass
@@ -37,7 +35,6 @@ class Tab:
     def expect(self, selector: str) -> Any:
         from playwright.sync_api import expect
 
-        expect.set_options(timeout=PATIENCE)
         return expect(self.find(selector))
 
     def unfold(self) -> None:
@@ -72,7 +69,8 @@ class Tab:
 
     def has(self, read: Callable[[], Any], expected: Any) -> None:
         """Wait until what is read from the page is as expected."""
-        for _ in range(PATIENCE // 50):
+        end = time.monotonic() + PATIENCE / 1000
+        while time.monotonic() < end:
             if np.array_equal(read(), expected):
                 return
             self.page.wait_for_timeout(50)

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from headscope.record.schema import FOLDER, INDEX, Text
 from headscope.record.writer import HeadRecorder
-from records import random_maps, step_arrays
+from records import random_maps
 
 with warnings.catch_warnings():  # TensorBoard brings an html5lib that calls itself deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -100,7 +100,7 @@ class TensorBoard:
     url: str
 
     def get(self, route: str, **query: Any) -> httpx.Response:
-        return httpx.get(f"{self.url}data/{route}", params=query, timeout=60, trust_env=False)
+        return httpx.get(f"{self.url}data/{route}", params=query, timeout=600, trust_env=False)
 
     def until(self, route: str, holds: Callable[[httpx.Response], bool]) -> None:
         """Ask again and again until the answer is as it should be: runs are found one by one."""
@@ -123,7 +123,7 @@ def starting_tensorboard(logdir: Path, *options: str) -> Iterator[TensorBoard]:
         yield TensorBoard(next(match[0] for match in found if match))
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
 
 
 def maps_of(seed: int, layers: int, heads: int, count: int) -> list[np.ndarray]:
@@ -131,31 +131,16 @@ def maps_of(seed: int, layers: int, heads: int, count: int) -> list[np.ndarray]:
     return list(random_maps(seed, layers, heads, count))
 
 
-@dataclass
-class Step:
-    """What is recorded at a step: a list of layers' maps for each text, and the numbers."""
-
-    step: int
-    maps: list[list[np.ndarray]]
-    numbers: dict[str, tuple[np.ndarray, np.ndarray]] | None = None
-    pooling: list[np.ndarray | None] = field(default_factory=list)
-    probabilities: list[np.ndarray] = field(default_factory=list)
-    checks: list[float] = field(default_factory=list)
-    extra: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def write_run(logdir: Path, run: str, texts: list[Text], steps: list[Step], **options: Any) -> Path:
-    """Record a run and return its folder of heads."""
+def write_run(
+    logdir: Path,
+    run: str,
+    texts: list[Text],
+    steps: Mapping[int, dict[str, np.ndarray]],
+    **options: Any,
+) -> Path:
+    """Record a run from the arrays of each step, and return its folder of heads."""
     recorder = HeadRecorder(logdir / run, texts, **options)
-    for step in steps:
-        arrays = step_arrays(
-            step.maps,
-            step.numbers,
-            step.extra,
-            pooling=step.pooling,
-            probabilities=step.probabilities,
-            check=step.checks,
-        )
-        recorder.write(step.step, arrays)
+    for step, arrays in steps.items():
+        recorder.write(step, arrays)
     assert (logdir / run / FOLDER / INDEX).exists()
     return logdir / run / FOLDER

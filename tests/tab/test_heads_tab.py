@@ -3,15 +3,17 @@
 import csv
 import hashlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from answered import ANSWER, answered_run
-from heads_browser import PATIENCE, Opener, Tab, assert_close, expected_pixels, pixels_of
-from heads_server import Server, Step, maps_of, starting_tensorboard, write_run
+from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of
+from heads_server import Server, maps_of, starting_tensorboard, write_run
 
+from chromium import PATIENCE
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
@@ -52,20 +54,23 @@ def two_texts() -> list[Text]:
     return [Text("probe_0", WORDS, " ".join(WORDS), "cats"), Text("probe_1", SHORT, "a film")]
 
 
-def recorded(step: int, maps: list[np.ndarray]) -> Step:
-    likely = [np.array([0.25, 0.75]), np.array([0.5, 0.5])]
+def recorded(step: int, maps: list[np.ndarray]) -> dict[str, np.ndarray]:
+    likely = [[0.25, 0.75], [0.5, 0.5]]
     both = [maps, maps_of(step + 1, LAYERS, HEADS, len(SHORT))]
-    return Step(step, both, numbers_of(step), [None, None], likely, [3e-8, 2e-8])
+    return step_arrays(both, numbers_of(step), probabilities=likely, check=[3e-8, 2e-8])
+
+
+def first_steps() -> dict[int, dict[str, np.ndarray]]:
+    return {step: recorded(step, first_maps(step)) for step in STEPS}
 
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logdir = tmp_path_factory.mktemp("two_runs")
     options: dict[str, Any] = {"classes": ["dogs", "cats"], "notes": {"precision": "bf16-mixed"}}
-    steps = [recorded(step, second_maps(step)) for step in [0, 90, 210]]
+    steps = {step: recorded(step, second_maps(step)) for step in [0, 90, 210]}
     write_run(logdir, "second", two_texts(), steps, **options)
-    steps = [recorded(step, first_maps(step)) for step in STEPS]
-    write_run(logdir, "first", two_texts(), steps, **options)
+    write_run(logdir, "first", two_texts(), first_steps(), **options)
     broken = logdir / "unreadable" / "heads"
     broken.mkdir(parents=True)
     (broken / "index.json").write_text("{")
@@ -132,22 +137,25 @@ def test_new_steps_and_runs_appear_by_themselves_while_somebody_looks(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     text = Text("t", SHORT, "a film")
-    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 2, 4)])])
+    write_run(tmp_path, "mine", [text], {0: step_arrays([maps_of(0, 1, 2, 4)])})
     tab = open_tab(tmp_path)
     tab.drawn(0)
-    write_run(tmp_path, "mine", [text], [Step(10, [maps_of(1, 1, 2, 4)])])
-    write_run(tmp_path, "other", [text], [Step(5, [maps_of(2, 1, 2, 4)])])
+    write_run(tmp_path, "mine", [text], {10: step_arrays([maps_of(1, 1, 2, 4)])})
+    write_run(tmp_path, "other", [text], {5: step_arrays([maps_of(2, 1, 2, 4)])})
     tab.refresh()
     tab.drawn(10)
     tab.shows(".kept", "2 of 2 recorded steps")
     tab.shows(".choose-run option", ["mine", "other"])
     tab.page.wait_for_load_state("networkidle")
     tab.page.evaluate("document.getElementById('tab').style.display = 'none'")
-    tab.page.wait_for_timeout(600)  # it looks twice a second
-    tab.server.asked.clear()
-    tab.refresh()
-    tab.page.wait_for_timeout(300)
-    assert [path for path in tab.server.asked if "/plugin/" in path] == []
+
+    def asked() -> list[str]:
+        tab.server.asked.clear()
+        tab.refresh()
+        tab.page.wait_for_timeout(700)  # it looks twice a second
+        return [path for path in tab.server.asked if "/plugin/" in path]
+
+    tab.has(asked, [])
     tab.page.evaluate("document.getElementById('tab').style.display = ''")
     tab.has(lambda: any("/runs" in path for path in tab.server.asked), True)
 
@@ -158,8 +166,8 @@ def test_a_long_text_has_its_whole_map_with_labels_that_do_not_overlap(
 ) -> None:
     count = 300
     words = [f"t{n}" for n in range(count)]
-    step = Step(0, [maps_of(3, 2, 2, count)])
-    write_run(tmp_path, "mine", [Text("long", words, " ".join(words))], [step])
+    step = step_arrays([maps_of(3, 2, 2, count)])
+    write_run(tmp_path, "mine", [Text("long", words, " ".join(words))], {0: step})
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.choose(1, 1)
@@ -181,7 +189,7 @@ def test_of_a_last_layer_the_row_that_is_read_is_the_map(open_tab: Opener, tmp_p
     words = ["a"] * (count - 2) + ["[SEP]", "[CLS]"]
     text = Text("t", words, "a", None, None, [count - 2, count - 1], count - 1)
     maps = maps_of(0, 2, 2, count)
-    write_run(tmp_path, "mine", [text], [Step(0, [maps])])
+    write_run(tmp_path, "mine", [text], {0: step_arrays([maps])})
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.looks(".head .large", expected_pixels(maps[0][0]))
@@ -198,7 +206,7 @@ def test_of_a_last_layer_the_row_that_is_read_is_the_map(open_tab: Opener, tmp_p
 def test_two_texts_stand_apart_each_in_its_direction(open_tab: Opener, tmp_path: Path) -> None:
     words = ["[CLS]", "the", "cat", "[SEP]", "كان", "القط", "[SEP]"]
     text = Text("t", words, "the cat ⏐ كان القط", None, [None, 0, 0, None, 1, 1, None])
-    write_run(tmp_path, "mine", [text], [Step(0, [maps_of(0, 1, 1, 7)])])
+    write_run(tmp_path, "mine", [text], {0: step_arrays([maps_of(0, 1, 1, 7)])})
     tab = open_tab(tmp_path)
     tab.drawn(0)
     blocks = tab.find(TOKENS).locator(".block")
@@ -261,8 +269,8 @@ def test_runs_of_other_tokens_or_classes_say_so_and_a_missing_run_too(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     for run, words, classes in (("a", SHORT, "xy"), ("b", SHORT[:3], "xy"), ("c", SHORT, "xz")):
-        step = Step(0, [maps_of(0, 1, 2, len(words))])
-        write_run(tmp_path, run, [Text("t", words, "x")], [step], classes=list(classes))
+        step = step_arrays([maps_of(0, 1, 2, len(words))])
+        write_run(tmp_path, run, [Text("t", words, "x")], {0: step}, classes=list(classes))
     tab = open_tab(tmp_path, "#heads&p.heads.run=%3Cimg%20src%3Dx%3E")
     tab.says(".toolbar .error", "There is no run <img src=x> here: this is")
     tab.find(".choose-run").select_option("a")
@@ -390,8 +398,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
 def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     open_tab: Opener, tmp_path: Path
 ) -> None:
-    steps = [recorded(step, first_maps(step)) for step in STEPS]
-    folder = write_run(tmp_path, "mine", two_texts(), steps)
+    folder = write_run(tmp_path, "mine", two_texts(), first_steps())
     (folder / "step_000000000100.npz").write_bytes(b"PK no archive")
     tab = open_tab(tmp_path)
     tab.drawn(200)
@@ -416,11 +423,11 @@ def test_hostile_text_is_shown_and_does_nothing(open_tab: Opener, tmp_path: Path
     maps = maps_of(0, 1, 2, len(HOSTILE))
     means = np.array([[0.1, 0.2]])
     numbers = {name.replace("/", "_"): (means, means), "__proto__": (means, means)}
-    step = Step(0, [maps], numbers, [], [np.array([0.6, 0.4])])
+    step = step_arrays([maps], numbers, probabilities=[[0.6, 0.4]])
     notes = {name: name * 50, "precision": name}
     segments = [0, 0, None, *[1] * (len(HOSTILE) - 3)]  # of a pair
     texts = [Text(name, HOSTILE, "\n".join(HOSTILE), name, segments)]
-    write_run(tmp_path, "evil <b>&amp;", texts, [step], classes=[name, "\u202eb"], notes=notes)
+    write_run(tmp_path, "evil <b>&amp;", texts, {0: step}, classes=[name, "\u202eb"], notes=notes)
     tab = open_tab(tmp_path, width=400)
     tab.drawn(0)
     shown = tab.find(f"{TOKENS} >> .token").all_text_contents()
@@ -452,33 +459,27 @@ def test_the_tab_is_dark_or_light_as_tensorboard_is(open_tab: Opener, two_runs: 
         tab.page.evaluate("document.body.classList.toggle('dark-mode')")
 
 
-@pytest.mark.slow
-def test_many_heads_and_numbers_of_a_foreign_model_fit_a_phone(
-    open_tab: Opener, tmp_path: Path
-) -> None:
-    means = np.zeros((3, 12))
-    numbers = {f"numbers/measure_{n}/mean": means for n in range(17)}
-    recorder = HeadRecorder(tmp_path / "foreign", [Text("t", ["a", "b"], "a b")])
-    names = [f"enc.layers.{at}.self_attn" for at in range(3)]
-    recorder.write(0, step_arrays([maps_of(0, 3, 12, 2)], extra=numbers), names)
-    tab = open_tab(tmp_path, width=400)
-    tab.drawn(0)
-    tab.expect(".table tbody tr").to_have_count(36)
-    tab.choose(2, 11)  # layers have their numbers
-    tab.find(".choose-other").select_option(index=1)
-    tab.find(".other-head .large").first.wait_for()
-    assert tab.fits()
+LOADERS = ["false", "true"] if find_spec("tensorboard_data_server") else ["false"]
 
 
 @pytest.mark.slow
-def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path) -> None:
-    write_marker(tmp_path / "mine")
-    write_run(tmp_path, "mine", two_texts(), [recorded(step, first_maps(step)) for step in STEPS])
-    with starting_tensorboard(tmp_path) as board, browser.new_context() as context:
-        board.until("plugin/heads/runs", lambda answer: '"mine"' in answer.text)
+@pytest.mark.parametrize("load_fast", LOADERS)
+def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path, load_fast: str) -> None:
+    for run in ("mine", "deep/日本"):
+        write_marker(tmp_path / run)
+        write_run(tmp_path, run, two_texts(), first_steps())
+    starting = starting_tensorboard(tmp_path, f"--load_fast={load_fast}")
+    with starting as board, browser.new_context() as context:
+        board.until("plugin/heads/runs", lambda answer: len(answer.json()["runs"]) == 2)
+        assert {run["run"] for run in board.get("plugin/heads/runs").json()["runs"]} == {
+            "mine",
+            "deep/日本",
+        }
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
-        page.goto(f"{board.url}#heads&p.heads.step=100&p.heads.layer=1&p.heads.head=1")
+        page.goto(
+            f"{board.url}#heads&p.heads.run=mine&p.heads.step=100&p.heads.layer=1&p.heads.head=1"
+        )
         for _ in range(2):  # the second time by a reload
             frame = page.wait_for_selector("iframe[src*=plugin_entry]").content_frame()
             tab = Tab(page, frame, Server(board.url))

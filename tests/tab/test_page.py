@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from heads_browser import expected_pixels
 
-from chromium import PageOpener, colours_of
+from chromium import PageOpener
 from headscope.record.schema import PageText, Text
 from headscope.tab.html import STATIC, bundled, page
 from pages import texts_of
@@ -183,27 +182,3 @@ def test_the_prediction_stands_beside_the_label(open_page: PageOpener) -> None:
         tab.locator(f".predicted >> text={heading.split()[0]}").wait_for()
         parts = tab.locator(".predicted, .facts-of-text").all_text_contents()
         assert "".join(parts).strip() == heading
-
-
-def test_one_of_several_texts_is_chosen(open_page: PageOpener) -> None:
-    labels = ["7", "1", None]
-    made = [
-        make_text(WORDS[: 5 + seed % 3], seed, labels[seed % 3], notes={"row": str(seed)})
-        for seed in range(30)
-    ]
-    tab = unfolded(open_page(written(*(shown for shown, _ in made))))
-    choice = tab.locator(".choose-text")
-    options = choice.locator("option").all_text_contents()
-    assert len(options) == 30
-    assert options[:2] == ["1 7: [CLS] 猫 は the cat", "2 1: [CLS] 猫 は the cat 🐈"]
-    assert options[2].startswith("3: ")
-    tab.locator(".table th button >> text=layer 1 head 1").click()
-    choice.select_option("2")
-    shown, maps = made[2]
-    tab.locator(f"{TOKENS} >> .token >> nth={len(shown.text.tokens) - 1}").wait_for()
-    assert tab.locator(TOKENS).locator(".token").all_text_contents() == shown.text.tokens
-    assert tab.locator(".head h2").text_content() == "layer 1 head 1"  # the head stays
-    assert tab.locator(".trust .fact").nth(1).text_content() == "row2"
-    np.testing.assert_array_equal(
-        colours_of(tab.locator(".head .large"))[..., :3], expected_pixels(maps[1][1])
-    )

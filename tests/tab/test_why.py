@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from heads_browser import Opener
-from heads_server import Step, maps_of, write_run
+from heads_server import maps_of, write_run
 
 from chromium import PageOpener, contrast
 from headscope.record.schema import PageText, Text
 from headscope.tab.html import bundled, page
+from records import step_arrays
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
@@ -282,15 +283,14 @@ def test_marks_can_be_seen_and_stay_on_paper_and_in_forced_colours(
 def test_the_words_move_with_the_slider_and_the_classes_do_not(
     open_tab: Opener, tmp_path: Path
 ) -> None:
-    steps, odds, pair = [], [], []
+    steps, odds, pair = {}, [], []
     for step in (0, 9):
         text, _ = explained(WORDS, "a proprietary film.", seed=step)
         parts = {name: array for name, array in text.arrays.items() if "contributions" in name}
         extra = {f"text_0/{name}": array for name, array in parts.items()}
         shares = text.arrays["probabilities"]
-        steps.append(
-            Step(step, [[text.arrays["layer_0/weights"]]], probabilities=[shares], extra=extra)
-        )
+        maps = [[text.arrays["layer_0/weights"]]]
+        steps[step] = step_arrays(maps, extra=extra, probabilities=[shares])
         pair = text.arrays["contributions/shown"].tolist()
         odds.append(np.log(shares))
     write_run(tmp_path, "mine", [text.text], steps, classes=CLASSES)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from headscope.cli.evaluate import evaluate
-from headscope.cli.inspect import inspect
 from headscope.cli.predict import predict
 from headscope.ground.errors import ConfigError, DataError
 from headscope.model.objective import thresholds_of
@@ -18,14 +17,12 @@ from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
 from headscope.settings.commands import (
     EvaluateConfig,
-    InspectConfig,
     OtherDataConfig,
     PredictConfig,
 )
 from headscope.settings.config import TrainConfig
 from headscope.training.report import Report
 from headscope.training.train import train
-from pages import texts_of
 from training_runs import Trained, comments, events_of, write
 
 Maker = Callable[..., TrainConfig]
@@ -123,15 +120,6 @@ def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
         assert cell["prediction"] == ";".join(given)
     assert sum(row["prediction"] == row["label"] for row in lists) > 45
     assert [] in [row["prediction"] for row in lists]
-
-
-def test_a_text_is_inspected_with_all_that_it_is_given(
-    any_classes: Trained, tmp_path: Path
-) -> None:
-    folder = any_classes.copy(tmp_path)
-    config = InspectConfig(run=str(folder), text="the soup and the cook", accelerator="cpu")
-    (shown,) = texts_of(inspect(config).read_text(encoding="utf-8"))
-    assert shown.text["label"] is None
 
 
 def test_labels_that_a_run_was_not_trained_on_are_refused(

@@ -106,7 +106,7 @@ def torchrun(*words: str, output: int = subprocess.PIPE) -> "subprocess.Popen[st
 
 def finished(process: "subprocess.Popen[str]") -> str:
     """Return what it has printed, once it has ended well."""
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     return output
@@ -168,7 +168,7 @@ def test_two_processes_with_one_validation_text_leave_what_one_leaves_and_go_on_
     assert broken.stdout is not None
     assert any("epoch  1" in line for line in broken.stdout)
     broken.send_signal(signal.SIGTERM)
-    _, errors = broken.communicate(timeout=60)
+    _, errors = broken.communicate(timeout=600)
     assert errors.count("stopped by SIGTERM at step") == 1, errors
     resume = ["train", f"resume={tmp_path}/broken"]
     finished(torchrun("-m", "headscope", *resume))

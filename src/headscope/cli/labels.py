@@ -64,7 +64,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
-    found = suspects(texts, run.labels, shares).join(places, rsuffix="_of_source")
+    found = suspects(texts, run.labels, shares).assign(**places)
     suspicious: list[Suspect] = found.to_dict("records")
     write_rows(config.output, suspicious, [*found])
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
