@@ -7,18 +7,17 @@ Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 from jaxtyping import Float
-from pandas import DataFrame, Series
+from pandas import DataFrame
 from rich.console import Console
 
 from headscope.data.columns import numbers, texts_among, tuples, values
-from headscope.data.corpus import groups_of, read_split, row_keys
+from headscope.data.corpus import Corpus, groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source
@@ -33,8 +32,6 @@ from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
-ROW = "row"
-NUMBER = "headscope: number of the row"  # a name that no column of the data has
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
 SHOWN = 20  # rows of the table
 CHARACTERS = 40  # of a text in it
@@ -54,10 +51,9 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
     show_line(console, f"{config.folds} networks are trained, each for as long as the run was")
     with Bar(console, "reading texts"):
-        splits = own_corpus(run).splits
-        texts = concatenate_datasets([*splits.values()])
-        places = source_rows(run, config.id_column)
-        roles = np.repeat([*splits], [len(split) for split in splits.values()]).tolist()
+        corpus = own_corpus(run)
+        texts = concatenate_datasets([*corpus.splits.values()])
+        places = places_of(run, corpus, config.id_column)
     folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -68,12 +64,9 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
                 shares[rows] = shares_of(other, parts["test"], run.labels)
-    found = suspects(texts, run.labels, shares).join(Series(roles, name="split"))
+    found = suspects(texts, run.labels, shares).join(places, rsuffix="_of_source")
     suspicious: list[Suspect] = found.to_dict("records")
-    columns = dict.fromkeys([ROW, *filter(None, [config.id_column])], "")
-    for row in suspicious:  # no place: a label that data.drop_rows has corrected
-        row |= places[row["key"]].pop(0) if places[row["key"]] else columns
-    write_rows(config.output, suspicious, [*found, *columns])
+    write_rows(config.output, suspicious, [*found])
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
@@ -89,25 +82,22 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     return suspicious
 
 
-def source_rows(run: Run, id_column: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Return the key of a text and its label -> the rows of the source that have both, in order.
+def places_of(run: Run, corpus: Corpus, id_column: str | None) -> DataFrame:
+    """Return each text's split, and its row and id in the source.
 
-    A row has its number in its file or split, counted from 0 without the header, and its id.
+    Rows of a file or split are counted from 0, without the header.
     """
     data = run.config.data
     source = load_source(data)
-    found = defaultdict(list)
-    for name in (data.train_split, data.validation_split, data.test_split):
-        if name is None or name not in source:
-            continue
-        whole = source[name]
-        numbered = DatasetDict({name: whole.add_column(NUMBER, np.arange(len(whole)))})
-        split = read_split(numbered, name, data)
-        read = split.with_labels(run.labels, data)
-        ids = {} if id_column is None else {id_column: ids_of(whole, id_column, name, data)}
-        for key, row in zip(row_keys(read, run.labels), values(split.dataset, NUMBER), strict=True):
-            found[key].append({ROW: row} | {column: each[row] for column, each in ids.items()})
-    return found
+    places = []
+    for role, split in corpus.splits.items():
+        is_cut = f"{role} cut from train" in corpus.facts
+        name = data.train_split if is_cut else getattr(data, f"{role}_split")
+        ids = [] if id_column is None else ids_of(source[name], id_column, name, data)
+        for row in values(split, "row"):
+            own = {} if id_column is None else {id_column: ids[row]}
+            places.append({"split": role, "row": row} | own)
+    return DataFrame(places)
 
 
 def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any]:
@@ -164,8 +154,7 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
 
 def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray, "N C"]:
     """Return the probabilities of texts; 0 for a class that the run has not seen."""
-    texts = tuples(split, texts_among(split.column_names))
-    table = DataFrame([each.probabilities for each in run.predict([*texts])])
+    table = DataFrame([each.probabilities for each in run.predict([*text_rows(split)])])
     shares: np.ndarray = table.reindex(columns=classes, fill_value=0.0).to_numpy()
     return shares
 
