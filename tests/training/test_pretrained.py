@@ -22,7 +22,7 @@ from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
 from headscope.live.page import live_html
 from headscope.model.pretrained import PretrainedClassifier
-from headscope.record.reader import read_index
+from headscope.record.reader import read_index, read_step
 from headscope.runs.run import Run, load_run
 from headscope.settings.checks import check
 from headscope.settings.commands import EvaluateConfig, InspectConfig, PredictConfig
@@ -155,7 +155,9 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
         return above(model, states)
 
     monkeypatch.setattr(PretrainedClassifier, "_above", counted)
+    config.inspection.enabled = True
     known = train(replace(config, name="known"))
+    config.inspection.enabled = False
     count = len(batches)
     assert count > 4
     monkeypatch.setattr(features, "MOST_GIB", 0)
@@ -164,6 +166,10 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
     assert known is not None
     assert whole is not None
     torch.testing.assert_close(known.logits, whole.logits, rtol=0, atol=2e-3)
+    index = read_index(known.folder / "heads")
+    assert index.heads == [HEADS] * LAYERS
+    arrays = read_step(known.folder / "heads" / index.steps[0].file)
+    assert arrays["numbers/entropy_share/mean"].shape == (LAYERS, HEADS), "of frozen layers too"
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:

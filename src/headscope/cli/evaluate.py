@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, split_labels, texts_among, tuples
+from headscope.data.columns import label_name, numbers, split_labels, text_rows
 from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import write_free
@@ -41,7 +41,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         dataset, split = texts_of(config, run)
     data = config.data or run.config.data
     with Bar(console, "scoring"):
-        rows = [*tuples(dataset, texts_among(dataset.column_names))]
+        rows = [*text_rows(dataset)]
         texts = TextBatches(run.encode(rows), numbers(dataset, "label"))
         sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
         batches = BatchLoader(texts, sampler)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from headscope.data.columns import class_names, texts_among, tuples
+from headscope.data.columns import class_names, text_rows
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed
@@ -105,7 +105,7 @@ def labelled(
     count = min(config.texts, data.limit or config.texts)
     rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
     chosen = known.select(rows)
-    texts = [*tuples(chosen, texts_among(chosen.column_names))]
+    texts = [*text_rows(chosen)]
     return [text if len(text) == 2 else text[0] for text in texts], list(chosen["label"])
 
 

@@ -55,9 +55,14 @@ def texts_among(columns: Iterable[str]) -> list[str]:
     return [column for column in TEXT_COLUMNS if column in columns]
 
 
+def text_rows(dataset: Dataset) -> Iterator[tuple[str, ...]]:
+    """Yield each row's text, or both texts of a pair."""
+    return tuples(dataset, texts_among(dataset.column_names))
+
+
 def row_texts(dataset: Dataset) -> Iterator[str]:
     """Yield each row's text, or both texts of a pair on lines of their own."""
-    return map("\n".join, tuples(dataset, texts_among(dataset.column_names)))
+    return map("\n".join, text_rows(dataset))
 
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:

@@ -27,6 +27,7 @@ from headscope.data.columns import (
     labels_of,
     numbers,
     text_columns,
+    text_rows,
     texts_among,
     tuples,
     values,
@@ -50,7 +51,8 @@ class Corpus:
     text has and 0 at the others.
     """
 
-    splits: DatasetDict  # train, validation, test: columns text, text_pair (for pairs) and label
+    # train, validation, test: columns text, text_pair (for pairs), label, and row in the source
+    splits: DatasetDict
     labels: list[str]  # the names of the classes
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
     groups: np.ndarray | None = None  # of near-duplicates in train; None where no cut asked
@@ -215,7 +217,7 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
 
 def groups_of(split: Dataset) -> np.ndarray:
     """Return the group of near-duplicates of each row of a split, [N]."""
-    return near_duplicate_groups(tuples(split, texts_among(split.column_names)))
+    return near_duplicate_groups(text_rows(split))
 
 
 # One split: its columns, its labels and its rows with both.
@@ -228,9 +230,10 @@ class Split:
     name: str
     dataset: Dataset
     labels: list[list[str]]  # the names of each row's
+    rows: np.ndarray  # their numbers in the source, [N]
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
-        """Return the columns text, text_pair (for pairs) and label, as `Corpus` has them."""
+        """Return the columns text, text_pair (for pairs), label and row, as `Corpus` has them."""
         index = {label_name(name): number for number, name in enumerate(classes)}
         if unknown := set(chain.from_iterable(self.labels)) - index.keys():
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
@@ -249,7 +252,7 @@ class Split:
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
         with quiet():  # where rows were dropped, the others are copied
-            return texts.add_column("label", column)
+            return texts.add_column("label", column).add_column("row", self.rows)
 
 
 def read_split(
@@ -289,7 +292,8 @@ def read_split(
         warn(f"{message}; they are dropped")
     full = zip(labels, is_empty, strict=True)
     complete = [names for names, has_gap in full if names is not None and not has_gap]
-    return Split(name, dataset.select(np.flatnonzero(~is_empty)), complete)
+    rows = np.flatnonzero(~is_empty)
+    return Split(name, dataset.select(rows), complete, rows)
 
 
 def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
@@ -389,8 +393,7 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     Returns:
         How many rows hold such texts.
     """
-    columns = texts_among(splits["train"].column_names)
-    rows = chain.from_iterable(tuples(split, columns) for split in splits.values())
+    rows = chain.from_iterable(map(text_rows, splits.values()))
     texts = pd.Series(map(digest, rows))
     num_train = len(splits["train"])
     shared = int(texts[num_train:].isin(texts[:num_train]).sum())

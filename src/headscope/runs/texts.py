@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from headscope.data.columns import numbers, texts_among, tuples
+from headscope.data.columns import numbers, text_rows
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
@@ -54,8 +54,7 @@ def texts_and_labels(
 ) -> tuple[list[tuple[str, ...]], list[Answer]]:
     """Return the texts of a split, each one text or a pair, and their labels by name."""
     truth = objective.has(torch.from_numpy(numbers(split, "label")), len(classes))
-    texts = tuples(split, texts_among(split.column_names))
-    return [*texts], objective.names(truth, classes)
+    return [*text_rows(split)], objective.names(truth, classes)
 
 
 def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:

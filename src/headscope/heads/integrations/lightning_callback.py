@@ -21,6 +21,7 @@ from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, head_report, run_probe
 from headscope.heads.study import draw_samples, measure_attention
 from headscope.model.objective import Objective
+from headscope.model.pretrained import PretrainedClassifier
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
@@ -169,6 +170,8 @@ class HeadLogger(AtValidation):
             drawn = f"{count} of {total} validation texts, drawn at random"
         self.recorder.index.notes["numbers"] = f"over {drawn}"
         (self._sample,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
+        if isinstance(pl_module.model, PretrainedClassifier):  # frozen layers have heads too
+            self._sample = [batch._replace(features=None) for batch in self._sample]
         super().on_train_start(trainer, pl_module)
 
     def record(
