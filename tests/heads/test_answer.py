@@ -5,8 +5,8 @@ import pytest
 from torch import nn
 
 from heads.planted import N, Planted, texts
-from headscope.heads.ablation import INCONCLUSIVE, MATTERS, NO_EFFECT
 from headscope.heads.answer import accuracy_change, answer
+from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.sets import HeadSets
 from headscope.heads.study import Study, study

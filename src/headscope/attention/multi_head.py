@@ -39,8 +39,8 @@ from headscope.attention.rotary import RotaryPositions
 class HeadedAttention(ObservedAttention):
     """What multi-head layers share: attention of every head, once all is projected.
 
-    Arguments are those of `MultiHeadAttention`. `headscope.heads.capture` sets `ablation`, the
-    heads that are ablated.
+    Arguments are those of `MultiHeadAttention`. `headscope.heads.capture.ablate` sets
+    `ablation`: the heads whose output is zero, or whose map is uniform.
     """
 
     def __init__(

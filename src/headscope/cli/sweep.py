@@ -284,17 +284,18 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    show_line(console, verdict(folder, groups[0]["job"].iloc[0]))
+    done = groups[0][groups[0]["status"] == "done"]["job"]
+    show_line(console, verdict(folder, done.iloc[0]) if len(done) else "no job is done")
 
 
 def _compared(scores: Any, best: Any) -> str:
-    """Return what a configuration's scores over seeds are beside those of the best."""
+    """Return whether a configuration is within noise of the best over seeds."""
     noise = 2 * math.hypot(best.sem(), scores.sem())
     return "within noise" if abs(best.mean() - scores.mean()) < noise else ""
 
 
 def _mean(values: Any) -> str:
-    """Return the mean of a column over seeds, and but of seconds and TF-IDF its deviation."""
+    """Return the mean over seeds and, except for seconds and TF-IDF, the deviation."""
     values = values.dropna()
     if not len(values) or values.name == "seconds":
         return f"{values.mean():.0f}" if len(values) else ""
@@ -303,12 +304,11 @@ def _mean(values: Any) -> str:
 
 
 def verdict(folder: Path, job: str) -> str:
-    """Return whether the best job is worth taking over TF-IDF.
+    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
 
-    It is where the 95 % interval of the difference of accuracy on test lies above 0.
+    It is where the 95 % interval of the difference of accuracy on test lies above 0; see
+    `headscope.training.baseline.differences`.
     """
-    if score_of(folder / job) is None:
-        return "no job is done"
     metrics = read_json(folder / job / METRICS, dict)
     if not metrics.get("baseline"):
         return f"best: {job}; with baseline=true it is compared with TF-IDF"

@@ -130,7 +130,7 @@ def moved(part: Part, device: torch.device) -> Part:
 class TokenBudgetSampler(Sampler[list[int]]):
     """Yield lists of rows whose texts, padded to their bucket's end, fill at most tokens_per_batch.
 
-    Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
+    A longer text is a batch of its own. Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
     the same way for the same seed and epoch. The cuts depend on the lengths alone, so every epoch
     has as many batches.
 
@@ -252,5 +252,5 @@ class BatchLoader(DataLoader[Batch]):
         return {"done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Skip the batches that are done, none if the epoch was; Lightning calls this to resume."""
+        """Skip the batches that are done, none if the whole epoch is; Lightning calls this."""
         self.skip = state["done"] % len(self)

@@ -10,13 +10,14 @@ Term-Weighting Approaches in Automatic Text Retrieval):
     r_gc = s_g ln((p_gc / sum_h p_hc) / (q_gc / sum_h q_hc)),
     s_g = (1 + ln((1 + N) / (1 + n_g))) / 5.
 
-p_gc counts the training texts of class c with g and q_gc all others, both plus 1; n_g of N training
-texts have g.
+p_gc counts the training texts of class c with g and q_gc those of other classes, both plus 1; n_g
+of N training texts have g.
 
 **A training text never sees its own label.** A rare n-gram points at the class of the very text
 that is learned. So training texts are dealt into folds, near-duplicates into one, and the evidence
 of a text is counted in the other folds alone (cross-fitting; the cure for the leak of target
-encoding: Micci-Barreca 2001). That of other texts has all counts.
+encoding: Micci-Barreca 2001). That of other texts has all counts. `TextDataModule` deals the folds,
+`headscope.model.classifier.TokenEvidence` reads the counts without a text's own.
 
 Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
@@ -39,7 +40,7 @@ CHARACTER_NGRAM_SIZES = (3, 4)  # within a word, its marked ends counted
 MIN_TEXTS = 2  # an n-gram of one training text says nothing about others
 # N-grams of characters overlap: what is rare among them repeats what a longer word says.
 MIN_TEXTS_OF_CHARACTERS = 4
-MAX_NGRAMS = 2**18  # those that most training texts have
+MAX_NGRAMS = 2**18  # the most frequent, by training texts
 FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0

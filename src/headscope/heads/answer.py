@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from headscope.heads.ablation import INCONCLUSIVE, MATTERS, NO_EFFECT
+from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT
 from headscope.heads.sets import Head, HeadSets
 from headscope.record.explanation import signed
 

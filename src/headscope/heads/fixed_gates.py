@@ -5,7 +5,8 @@ flow as if three kinds of numbers were constants:
 
     attention weights     softmax(...)
     scales                1 / sigma of LayerNorm and RMSNorm, and every other divisor
-    gates                 g(x) = f(x) / x of an activation f; in a gated block act(g) * u: act(g)
+    gates                 g(x) = (f(x) - f(0)) / x of an activation f, whose f(0) is a bias; in a
+                          gated block act(g) * u: act(g)
 
 So a logit is the sum, over every vector x of a token and every bias b, of x . d logit / dx and
 b . d logit / db (CP-LRP: Ali et al. 2022, XAI for Transformers: Better Explanations through
@@ -274,7 +275,7 @@ def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **option
     vectors: Tensor = func(input, *args, **options)
     B = mode.num_texts
     if input.ndim == 2 and input.numel() >= B * mode.num_tokens and B in input.shape:
-        return mode.word(vectors)  # [B, T], padded by the model, or positions first
+        return mode.word(vectors)  # [B, T]; some models pad it, some have [T, B]
     return vectors
 
 

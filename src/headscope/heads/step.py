@@ -246,7 +246,7 @@ def record_best(
     temperature: float = 1.0,
     study: Study | None = None,
 ) -> None:
-    """Give the best step the run's temperature, as everything else that reads the run has it.
+    """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
     With a study its numbers too, and the probabilities without each head.
     """

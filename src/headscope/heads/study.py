@@ -18,12 +18,6 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.ground.errors import listed, warn
-from headscope.heads.ablation import (
-    Head,
-    ablation_effect,
-    effect_arrays,
-    outcomes,
-)
 from headscope.heads.answer import answer
 from headscope.heads.capture import (
     Change,
@@ -33,6 +27,12 @@ from headscope.heads.capture import (
     logits_of,
     observe,
     read_at_first,
+)
+from headscope.heads.effects import (
+    Head,
+    ablation_effect,
+    effect_arrays,
+    outcomes,
 )
 from headscope.heads.measures import (
     HeadStatistics,

@@ -147,7 +147,8 @@ class TokenEvidence(nn.Module):
         ids, places, folds = evidence
         if self.training and self.fold_ratios is not None:
             self.fold_ratios = self.fold_ratios.to(ids.device)
-            fold = folds[places // length]  # [M], of the text that each n-gram stands in
+            # [M], of the text that each n-gram stands in, whose label it must not see
+            fold = folds[places // length]
             rows = fold * len(self.ratio) + ids  # [M]
             ratios = F.embedding(rows, self.fold_ratios.flatten(0, 1))  # [K * n, C] -> [M, C]
         else:

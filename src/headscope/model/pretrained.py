@@ -4,7 +4,10 @@ A checkpoint is the folder of a model of transformers, or its id on the Hub. Its
 from safetensors alone, and none of its code is run. A run keeps the model's config.json; with it
 and its own weights it is opened without the checkpoint.
 
-Shape letters: B texts, T tokens of the longest, C classes.
+The states of frozen layers are computed by `headscope.training.train`, kept by
+`headscope.data.features`, and `PretrainedClassifier.forward` starts from them.
+
+Shape letters: B texts, T tokens of the longest, C classes, F width of hidden states.
 """
 
 import hashlib
@@ -99,7 +102,7 @@ class FrozenEncoder(Pretrained):
 
 
 def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
-    """Mark what a frozen encoder returns: the layers that count begin here; the tensor stays."""
+    """Return the vectors unchanged; the call tells `FixedGates` that layers count from here."""
     if has_torch_function_unary(vectors):
         marked: Tensor = handle_torch_function(input_vectors, (vectors,), vectors)
         return marked
@@ -107,7 +110,7 @@ def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
 
 
 class FoundError(Exception):
-    """Ends a forward pass where the hidden states are that are asked for."""
+    """Carries hidden states out of a forward pass, which it ends."""
 
 
 class PretrainedClassifier(Pretrained):
@@ -162,7 +165,7 @@ class PretrainedClassifier(Pretrained):
 
     @contextmanager
     def _above(self, states: Float[Tensor, "B T F"]) -> Iterator[None]:
-        """Run the layers above the frozen ones alone, on the hidden states that these return."""
+        """Run the layers above the frozen ones on these states; the embeddings run in vain."""
 
         def start(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
             if args:
@@ -181,7 +184,7 @@ class PretrainedClassifier(Pretrained):
 
     @torch.no_grad()
     def can_skip(self) -> bool:
-        """Return whether the logits are the same from the hidden states of the frozen layers."""
+        """Return whether the upper layers give the same logits from the states alone."""
         if not 0 < self.num_frozen < len(self._stack()[1]):
             return False
         text = self._example()

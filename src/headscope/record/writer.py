@@ -1,6 +1,7 @@
 """Recording steps while a model trains, within a budget of bytes.
 
-In a run `HeadLogger` writes at each validation, `headscope.heads.step.record_best` at the end.
+In a run `headscope.heads.integrations.lightning_callback.HeadLogger` writes <run>/heads/step_*.npz
+at each validation, `headscope.heads.step.record_best` at the end.
 """
 
 import re
@@ -78,7 +79,7 @@ class HeadRecorder:
     def write(
         self, step: int, arrays: Mapping[str, np.ndarray], layers: Sequence[str] = ()
     ) -> None:
-        """Write one step; it replaces those that are not earlier: a resumed run has gone back.
+        """Write one step, and remove the same and later ones: a resumed run has gone back.
 
         Args:
             step: number of the training step.

@@ -1,8 +1,8 @@
 """A run folder: the files that training writes. One of them is the model.
 
     outputs/<name>/
-        model.safetensors    the model: its best weights by validation loss, and all that decides an
-                             answer; the only file that is read to use a run
+        model.safetensors    the model: its best weights by tempered validation loss, and all that
+                             decides an answer; the only file that is read to use a run
         metrics.json         scores, baseline, facts about data and training, seconds
         errors.csv           the misclassified test texts, that of the highest loss first
         report.html          every test text, and the words that add most to each class
@@ -60,7 +60,8 @@ DERIVED_FILES = (METRICS, ERRORS, REPORT, "words.csv")  # made from the weights
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
 PATHS = (*SOURCES, "model.path", "model.features")
 NGRAMS = "ngrams"  # a tensor beside those of the network
-# Settings that decide what the network is, what it reads or which texts it has seen; or groups.
+# Settings that decide what the network is, what it reads or which texts it has seen. A name that
+# ends in a dot is a group.
 STEPS = ("trainer.accumulate", "trainer.epoch_steps")
 FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (

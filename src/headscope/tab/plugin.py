@@ -85,7 +85,7 @@ class HeadsPlugin(TBPlugin):
         return root.resolve()
 
     def _file(self, run: str, name: str, folder: str = FOLDER) -> Path:
-        """Return a file in the record of a listed run; RecordError if it is missing or outside."""
+        """Return a file below a listed run's folder; RecordError if it is missing or outside."""
         root = self._root()
         try:
             path = (root / run / folder / name).resolve()
@@ -93,7 +93,9 @@ class HeadsPlugin(TBPlugin):
         except (OSError, RuntimeError, ValueError) as error:
             raise RecordError(f"{name}: cannot be looked up: {error}") from error
         if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
-            raise RecordError(f"{name}: lies outside the logdir; start TensorBoard further up")
+            raise RecordError(
+                f"{name}: is a link, or lies outside the logdir; start TensorBoard further up"
+            )
         if not exists:
             raise RecordError(f"{name}: is missing; nothing was recorded yet, or it was deleted")
         return path

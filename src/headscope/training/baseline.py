@@ -84,7 +84,7 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
     """
     theirs = F.pad(theirs, (0, truth.shape[1] - theirs.shape[1]))  # classes that it never learned
     num_texts = len(truth)
-    # Of each classifier: which texts are right, the hits, and the sum of texts given and had.
+    # Of each classifier: which texts are right; true positives; predicted plus actual counts.
     outcomes = [
         (
             (predicted == truth).all(dim=1).double().numpy(),  # [N]

@@ -1,4 +1,4 @@
-"""Lightning callbacks of a run: checkpoints, early stopping and progress."""
+"""Lightning callbacks of a run: checkpoints with the best weights, early stopping, progress."""
 
 import signal
 import time
@@ -25,13 +25,13 @@ from headscope.runs.folder import Setup
 from headscope.training.distributed import all_reduce_max
 from headscope.training.scores import TEMPERED
 
-CHOOSES = f"validation/{TEMPERED}"  # the best weights, and when patience is over
+CHOSEN_BY = f"validation/{TEMPERED}"  # the best weights, and when patience is over
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait
 STEPS_BETWEEN_LOSSES = 20  # on the progress bar
 
 
 class Best(TypedDict):
-    """The weights of the lowest validation loss until now, at its temperature; of equals the first.
+    """The weights of the lowest tempered validation loss until now; of equals the first.
 
     The loss is a proper score, and on a thousand texts far less noisy than macro-F1, whose standard
     error there is 1.3 points. Before the first validation they are the last weights, without a
@@ -88,7 +88,7 @@ class RunCheckpoint(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the best weights, which may be those that are saved, and what they depend on."""
+        """Take these weights as the best if their loss is lower; add the best to the checkpoint."""
         best = None if self.best is None else self.best["loss"]
         if best is None or (self._loss is not None and self._loss < best):
             weights = checkpoint["state_dict"].items()
@@ -116,7 +116,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the checkpoint."""
-        self._loss = float(trainer.callback_metrics[CHOOSES])
+        self._loss = float(trainer.callback_metrics[CHOSEN_BY])
         self._save(trainer)
         self._loss = None
 
@@ -169,7 +169,7 @@ class Patience(EarlyStopping):
     """
 
     def __init__(self, patience: int) -> None:
-        super().__init__(CHOOSES, mode="min", patience=patience, check_on_train_epoch_end=False)
+        super().__init__(CHOSEN_BY, mode="min", patience=patience, check_on_train_epoch_end=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score and the count, but not the patience of the checkpoint."""

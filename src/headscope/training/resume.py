@@ -44,7 +44,7 @@ def load_last(folder: Path, allow_code: bool = False) -> Resumed | None:
         kept = content["setup"]
         setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, allow_code)
         progress = content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        # Lightning counts from 0, and saves an epoch's checkpoint at its very end.
+        # Lightning counts from 0, and at a validation the epoch is done but not counted yet.
         epochs = content["epoch"] + bool(progress["is_last_batch"])
         last = Resumed(path, setup, epochs, content["global_step"])
     if (folder / WEIGHTS).exists():

@@ -147,9 +147,8 @@ class ValidationScores(Metric):
     """Accuracy, macro-F1 and tempered loss of a split, from all logits of all processes.
 
     Weights are chosen by the tempered loss, at the temperature that is best for the split: an
-    overconfident epoch may still tell the classes apart best, and a temperature is fitted in the
-    end anyway. With multi_label the scores are those at the best thresholds, as they are chosen in
-    the end, and no temperature is fitted: at 0.5 a rare class might never be predicted.
+    overconfident epoch may still tell the classes apart best. With multi_label the loss is as it
+    is, and scores are those at the best thresholds: at 0.5 a rare class might never be predicted.
     """
 
     full_state_update = False

@@ -48,8 +48,8 @@ from headscope.training.distributed import (
     joined,
     rank_zero_first,
 )
-from headscope.training.heads import add_contributions, add_words, head_logger, study_heads
 from headscope.training.module import ClassifierModule, build_module, starting_point
+from headscope.training.recording import add_contributions, add_words, head_logger, study_heads
 from headscope.training.report import Report, write_errors, write_summaries
 from headscope.training.resume import (
     Resumed,
@@ -128,7 +128,7 @@ def _train(
         best = _fit(trainer, module, data, folder, resumed)
     if best is None:  # in a process that writes nothing
         return None
-    if isinstance(module.model, PretrainedClassifier):
+    if isinstance(module.model, PretrainedClassifier):  # heads of its frozen layers are studied too
         data.drop_features()
     with _timed(seconds, "testing"), phase("scoring the best checkpoint"):
         report = _evaluate(setup, folder, trainer, module, data)
@@ -242,7 +242,7 @@ def _add_features(
         encoder: StatesOf = model.features
     elif isinstance(model, PretrainedClassifier) and model.can_skip():
         frozen, encoder = model, model.frozen_states
-        roles = ("train", "validation")  # afterwards heads of frozen layers are studied too
+        roles = ("train", "validation")
     else:
         return
     settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"

@@ -132,8 +132,9 @@ class RecordHeads(AtValidation):
 
 
 class HeadLogger(AtValidation):
-    """Record at step 0 and at every validation: probe texts, and the numbers of every head.
+    """Record at step 0 and at every validation probe texts and the numbers of every head.
 
+    With `config.every` maps are recorded between validations too.
     The numbers are of the same `config.texts` validation texts at every record, drawn by the run's
     seed: more would take a noticeable part of training. `seconds` is the time spent on recording.
     """
@@ -177,7 +178,7 @@ class HeadLogger(AtValidation):
     def record(
         self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
     ) -> None:
-        """Write the probe texts, and but between validations the numbers of every head."""
+        """Write the probe texts and, at a validation, the numbers of every head."""
         start = now(pl_module.device)
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         step = trainer.global_step

@@ -12,8 +12,8 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 import headscope
 from heads.planted import Planted, texts
 from headscope.data.batching import Batch
-from headscope.heads.ablation import INCONCLUSIVE, MATTERS, NO_EFFECT, ablation_effect, outcomes
 from headscope.heads.capture import Change, ablate, headed_layers, logits_of
+from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, ablation_effect, outcomes
 from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective

@@ -31,8 +31,8 @@ from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE
 
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
 WORD_SECONDS = 10.0
-MOST_RUNS = 10_000  # of one text with a head ablated; more heads have fewer texts, at least
-LEAST_TEXTS = 100
+MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads have fewer texts
+LEAST_TEXTS = 100  # but as many
 
 
 def head_logger(
