@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 17270,
+    "lines of Python": 17269,
     "lines of JavaScript and CSS": 4300,
     "nodes": 121752,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.2,

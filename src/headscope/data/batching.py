@@ -130,9 +130,9 @@ def moved(part: Part, device: torch.device) -> Part:
 class TokenBudgetSampler(Sampler[list[int]]):
     """Yield lists of rows whose texts, padded to their bucket's end, fill at most tokens_per_batch.
 
-    A longer text is a batch of its own. Texts are sorted by bucket, shuffled within each, cut into batches, and the batches shuffled, in
-    the same way for the same seed and epoch. The cuts depend on the lengths alone, so every epoch
-    has as many batches.
+    A longer text is a batch of its own. Texts are sorted by bucket, shuffled within each, cut into
+    batches, and the batches shuffled, in the same way for the same seed and epoch. The cuts depend
+    on the lengths alone, so every epoch has as many batches.
 
     Several processes take a batch each in every round. The batches of a round are neighbours in
     length, so that none waits long for another. In training, batches that fill no round are left
