@@ -34,7 +34,13 @@ os.environ |= {
 }
 
 
+LONGEST = ("test_processes", "test_readme", "test_launchers", "test_tune")
 gc.disable()  # until all is imported, of which nothing is ever freed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no worker ends long after the other."""
+    items.sort(key=lambda item: Path(item.path).stem not in LONGEST)
 
 
 def pytest_collection_finish() -> None:
