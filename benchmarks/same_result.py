@@ -4,10 +4,9 @@
     python benchmarks/same_result.py 42bdf82 --only evidence bert
 
 Each side trains the same small configurations on one thread, then evaluates, predicts and inspects.
-Prints a table, artefact x configuration, and
-below it each key that differs. Exits with 1 if any does. Only the command line and the files on
-disk are used, no name inside headscope. The base's results stay in the user's cache, for this
-processor and these versions of the libraries.
+Prints a table, artefact x configuration, and below it each key that differs. Exits with 1 if any
+does. Only the command line and the files on disk are used, no name inside headscope. The base's
+results stay in the user's cache, for this processor and these versions of the libraries.
 """
 
 import argparse
@@ -189,7 +188,6 @@ def use(tree: Path, trained: Path, folder: Path) -> None:
     headscope(tree, folder, "evaluate", *run)
     headscope(tree, folder, "predict", *run, f"input={data['path']}", "output=used/predictions.csv")
     headscope(tree, folder, "inspect", *run, "text=ba de fa gi", *pair, "output=used/page.html")
-    headscope(tree, folder, "inspect", *run)
 
 
 def headscope(tree: Path, folder: Path, *words: str) -> None:
