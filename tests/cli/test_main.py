@@ -142,6 +142,7 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("train --name=foo", "--name: unknown option; keys are given without dashes: name=foo"),
         ("train --batch-size 8", "--batch-size: .* without dashes: data.tokens_per_batch=..."),
         ("train --lr=1e-3", "--lr: .* without dashes: optimizer.learning_rate=1e-3"),
+        ("train --hlep", "--hlep: unknown option; did you mean --help?"),
         ("train --fast", "--fast: unknown option"),
         ("inspect run=. text=hello world", "world: expected key=value"),
         ("train hydra.verbose=true", "hydra.verbose: expected `train -m` with it"),

@@ -301,10 +301,10 @@ def test_parameters_that_are_missing_or_malformed_are_named(ask: Ask, route: str
     whole = {"run": "mine", **RUN_ROUTES[route]}
     for name in whole:
         others = {key: value for key, value in whole.items() if key != name}
-        refused(ask(route, **others), 404, f"{name}: expected")
+        refused(ask(route, **others), 400, f"{name}: expected")
     for name in whole.keys() - {"run"}:
         for value in ("", "one", "1.0", "1e3", " 1", "1\n", "٣", "9" * 30, "0x1", "--1"):
-            refused(ask(route, **{**whole, name: value}), 404, f"{name}: expected the number")
+            refused(ask(route, **{**whole, name: value}), 400, f"{name}: expected the number")
 
 
 def test_unknown_steps_and_texts_are_answered_with_what_to_do(ask: Ask) -> None:

@@ -65,9 +65,11 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
             line.overrides.append(parse_override(word, schema, is_sweep))
         else:
             key = option.lstrip("-").replace("-", "_")
-            meant = " or ".join(
-                f"{each}={value or '...'}" for each in similar_keys(key, schema) or [key]
-            )
+            close = did_you_mean(option, SHORT.values())
+            similar = similar_keys(key, schema)
+            if close and not similar:
+                raise ConfigError(f"{option}: unknown option; did you mean {close}?")
+            meant = " or ".join(f"{each}={value or '...'}" for each in similar or [key])
             raise ConfigError(f"{option}: unknown option; keys are given without dashes: {meant}")
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headscope.cli.inspect_model import inspect_model
-from headscope.ground.files import new_file
+from headscope.ground.files import write_free
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.live.page import text_view
 from headscope.runs.prediction import best_device
@@ -33,7 +33,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
     place = run.folder / "inspect" / stamp
     if not os.access(run.folder, os.W_OK):
         place = Path(f"{run.folder.name}_{stamp}")
-    path = view.save(config.output or new_file(Path(f"{place}.html")))
+    free = Path(f"{place}.html")
+    path = view.save(config.output) if config.output else write_free(free, view.html)
     shares = sorted(view.probabilities.items(), key=lambda item: -item[1])[:5]
     likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
     show_line(console, f"{len(view.tokens)} tokens; prediction: {likeliest}")

@@ -13,7 +13,7 @@ from headscope.data.columns import class_names, text_rows
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed
-from headscope.ground.files import new_file
+from headscope.ground.files import write_free
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
@@ -57,8 +57,9 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     output = classifier.output(classifier.probe(shown))
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    path = Path(config.output or new_file(FOLDER / f"{stem}.html"))
-    head_view(output, study, {"model": config.model}).save(path)
+    view = head_view(output, study, {"model": config.model})
+    free = FOLDER / f"{stem}.html"
+    path = view.save(config.output) if config.output else write_free(free, view.html)
     shares = ", ".join(f"{name} {share:.3f}" for name, share in output.probabilities.items())
     cut = ", to which it was cut" if classifier.is_cut(shown) else ""
     show_line(console, f"{len(output.text.tokens)} tokens{cut}; prediction: {shares}")

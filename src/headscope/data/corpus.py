@@ -39,6 +39,7 @@ from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import content_key, digest
 from headscope.settings.config import DataConfig
 
+ROLES = ("train", "validation", "test")  # the splits of a run
 TEXTS = re.compile("(large_)?string(_view)?|null")
 LABELS = re.compile("(large_)?string(_view)?|bool|null|u?int.*|float.*|half|double")
 
@@ -75,8 +76,7 @@ def load_corpus(config: DataConfig) -> Corpus:
         DataError: for whatever cannot be trained on; see the checks of this module.
     """
     source = load_source(config)
-    roles = ("train", "validation", "test")
-    names = {role: getattr(config, f"{role}_split") for role in roles}
+    names = {role: getattr(config, f"{role}_split") for role in ROLES}
     given = {
         role: read_split(source, name, config)
         for role, name in names.items()

@@ -44,9 +44,8 @@ MAX_NGRAMS = 2**18  # the most frequent, by training texts
 FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0
-RECIPE = (
-    "1"  # raise it when other n-grams are extracted, so that saved vocabularies are not misread
-)
+# Raise it when other n-grams are extracted, so that saved vocabularies are not misread.
+RECIPE = "1"
 TEXTS_AT_ONCE = 1_000
 NO_WORD = -1  # of special tokens
 NO_NGRAM = np.uint64(0)

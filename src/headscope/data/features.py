@@ -1,8 +1,7 @@
 """Hidden states of a frozen encoder, beside each token id: computed once, and kept in the cache.
 
-They are kept in float16, one file for each split that is read while a model trains,
-mapped into memory. Shape letters: N
-texts, F width of the hidden states.
+They are kept in float16, one file for each split that is read while a model trains, mapped into
+memory. Shape letters: N texts, F width of the hidden states.
 """
 
 import hashlib
@@ -24,9 +23,7 @@ TOKENS_PER_BATCH = 2_048
 MOST_GIB = 8  # of a split
 RECIPE = 1  # raise it when the code below computes something else, so that no old file is read
 StatesOf = Callable[..., Float[Tensor, "B T F"]]
-Advance = Callable[
-    [int, int], object
-]  # called with how many texts are done, and how many there are
+Advance = Callable[[int, int], object]  # called with the number of texts done, and of all
 
 
 def hidden_states(

@@ -9,7 +9,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,8 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_free(path: Path, text: str) -> Path:
     """Write a text file of this name, or with _2, _3 ... behind it where it has another text."""
-    for free in _numbered(path):
+    for number in count(1):
+        free = path if number == 1 else path.with_stem(f"{path.stem}_{number}")
         if not free.exists() or free.read_bytes() == text.encode():
             return write_text(free, text)
     raise AssertionError
@@ -89,26 +89,12 @@ def write_free(path: Path, text: str) -> Path:
 
 def new_folder(path: Path) -> Path:
     """Make a folder of this name, or with _2, _3 ... behind it, that nobody else has made."""
-    return _made(path, Path.mkdir)
-
-
-def new_file(path: Path) -> Path:
-    """Make an empty file in the same way."""
-    return _made(path, partial(Path.touch, exist_ok=False))
-
-
-def _made(path: Path, make: Callable[[Path], object]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for free in _numbered(path):
+    for number in count(1):
+        folder = path if number == 1 else path.with_name(f"{path.name}_{number}")
         with suppress(FileExistsError):
-            make(free)
-            return free
+            folder.mkdir(parents=True)
+            return folder
     raise AssertionError
-
-
-def _numbered(path: Path) -> Iterator[Path]:
-    yield path
-    yield from (path.with_stem(f"{path.stem}_{number}") for number in count(2))
 
 
 def remove_empty(folder: Path) -> None:

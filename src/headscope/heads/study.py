@@ -28,12 +28,7 @@ from headscope.heads.capture import (
     observe,
     read_at_first,
 )
-from headscope.heads.effects import (
-    Head,
-    ablation_effect,
-    effect_arrays,
-    outcomes,
-)
+from headscope.heads.effects import Head, ablation_effect, effect_arrays, outcomes
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,

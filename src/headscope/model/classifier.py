@@ -154,9 +154,8 @@ class TokenEvidence(nn.Module):
         else:
             ratios = F.embedding(ids, self.ratio)  # [n, C] -> [M, C]
         ngrams = F.embedding(ids, self.weight) * ratios  # [M, C]
-        ngrams = ngrams * self.dropout(
-            ngrams.new_ones(ids.shape[0], 1)
-        )  # an n-gram is dropped whole
+        # An n-gram is dropped whole.
+        ngrams = ngrams * self.dropout(ngrams.new_ones(ids.shape[0], 1))
         tokens: Tensor = ngrams.new_zeros(folds.shape[0] * length, ngrams.shape[1])
         tokens = tokens.index_add_(0, places, ngrams)
         return tokens.view(folds.shape[0], length, -1)  # [B * T, C] -> [B, T, C]

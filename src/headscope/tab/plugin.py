@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ from headscope.tab.summaries import PLUGIN
 WORDS = "words.csv"  # of a run, beside its record
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
+
+
+class ParameterError(Exception):
+    """A parameter that is missing or malformed."""
 
 
 class HeadsPlugin(TBPlugin):
@@ -117,6 +122,13 @@ class HeadsPlugin(TBPlugin):
             return self._file(run, INDEX).is_file()
         return False
 
+    def _read_index(self, run: str) -> Index:
+        """Return the index of a listed run, not to be changed; RecordError if it cannot be read."""
+        path = self._file(run, INDEX)
+        with record_errors(path):
+            stat = path.stat()
+        return _cached_index(path, (stat.st_ctime_ns, stat.st_size, stat.st_ino))
+
     def _runs(self, request: Request) -> Response:
         runs = list(map(self._summary, self._listed(request)))
         return _json(request, {"runs": runs, "logdir": self.logdir})
@@ -127,7 +139,7 @@ class HeadsPlugin(TBPlugin):
         `trained` says whether it is a run folder of headscope's, which its commands take.
         """
         try:
-            steps = read_index(self._file(run, INDEX).parent).steps
+            steps = self._read_index(run).steps
             error = None
         except RecordError as reason:
             steps = []
@@ -143,7 +155,7 @@ class HeadsPlugin(TBPlugin):
         run = _parameter(request, "run", ".+", "the name of a run")
         if run not in self._listed(request):
             raise RecordError("is no run with a record of heads; data/plugin/heads/runs lists them")
-        return run, read_index(self._file(run, INDEX).parent)
+        return run, self._read_index(run)
 
     def _step(self, request: Request) -> tuple[Path, Index, int]:
         """Return the file of the requested step, the index of its run, and the step's number."""
@@ -198,6 +210,11 @@ class HeadsPlugin(TBPlugin):
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
 
 
+@lru_cache(maxsize=32)  # of at most 8 MiB in JSON each; all runs are asked for every 10 seconds
+def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
+    return read_index(path.parent)
+
+
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     """Return the arrays of one text."""
     if text >= len(index.texts):
@@ -220,6 +237,8 @@ def _guarded(answer: Answer) -> Answer:
             return _json(request, {"error": f"{request.method} is not answered; use GET"}, 405)
         try:
             return answer(request)
+        except ParameterError as error:
+            return _json(request, {"error": str(error)}, 400)
         except RecordError as error:
             run = request.args.get("run")
             return _json(request, {"error": f"run {run!r}: {error}" if run else str(error)}, 404)
@@ -230,7 +249,7 @@ def _guarded(answer: Answer) -> Answer:
 def _parameter(request: Request, name: str, pattern: str, expected: str) -> str:
     value = request.args.get(name, "")
     if not re.fullmatch(pattern, value, re.DOTALL):
-        raise RecordError(f"{name}: expected {expected}, got {value!r}; give it as {name}=1")
+        raise ParameterError(f"{name}: expected {expected}, got {value!r}; give it as {name}=1")
     return value
 
 

@@ -237,12 +237,15 @@ def _set_frozen(
     model: Classifier, config: ModelConfig, checkpoint: Checkpoint | None, resumed: Resumed | None
 ) -> None:
     """Give the layers that never learn their weights: a checkpoint's, or a resumed run's."""
+    if config.features is None and config.frozen_layers is None:
+        return
     if resumed is not None:
         content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"]
         weights = {name.removeprefix("model."): weight for name, weight in content.items()}
         model.load_state_dict(weights, strict=False)
-    elif isinstance(model, TextClassifier) and model.features is not None:
+    elif isinstance(model, TextClassifier):
         assert checkpoint is not None
+        assert model.features is not None
         layers = config.features_layer
         frozen = build_frozen(checkpoint.encoder, layers, checkpoint.folder)
         model.features.load_state_dict(frozen.state_dict())

@@ -20,7 +20,8 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.data.datamodule import ROLES, Phase, TextDataModule
+from headscope.data.corpus import ROLES
+from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, warn
 from headscope.ground.files import new_folder, remove_empty
@@ -235,7 +236,6 @@ def _add_features(
     config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
-    device = best_device(config.trainer.accelerator, "trainer.accelerator")
     roles: Sequence[str] = ROLES
     if isinstance(model, TextClassifier) and model.features is not None:
         frozen: Pretrained = model.features
@@ -246,6 +246,7 @@ def _add_features(
     else:
         return
     settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
+    device = best_device(config.trainer.accelerator, "trainer.accelerator")
     frozen.to(device)
     with rank_zero_first(), eval_mode(model), phase("hidden states of frozen layers") as bar:
         data.add_features(encoder, frozen.width, settings, device, bar.update, roles)
