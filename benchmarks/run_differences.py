@@ -20,7 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 Values = Mapping[str, Any]  # key -> array, number, text or None
 Results = dict[str, Values]  # file -> what it holds
 STAMP = re.compile(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")  # in the names of folders that inspect makes
-OWN_FOLDER = re.compile(r"/\S*/(?=(cache|checkpoint|trained|used|texts\.csv|pairs\.csv)\b)")
+# Of at most 300 letters: a page holds its network in base64, megabytes with many slashes.
+OWN_FOLDER = re.compile(r"/\S{0,300}/(?=(cache|checkpoint|trained|used|texts\.csv|pairs\.csv)\b)")
 
 
 class Difference(NamedTuple):
