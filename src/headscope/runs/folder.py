@@ -4,7 +4,6 @@
         model.safetensors    the model: its best weights by tempered validation loss, and all that
                              decides an answer; the only file that is read to use a run
         metrics.json         scores, baseline, facts about data and training, seconds
-        errors.csv           the misclassified test texts, that of the highest loss first
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them
         checkpoints/         last.ckpt, the only file that is read to resume a run
@@ -54,9 +53,8 @@ from headscope.settings.extension import check_allowed
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
-ERRORS = "errors.csv"
 REPORT = "report.html"
-DERIVED_FILES = (METRICS, ERRORS, REPORT, "words.csv")  # made from the weights
+DERIVED_FILES = (METRICS, REPORT, "words.csv")  # made from the weights
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
 PATHS = (*SOURCES, "model.path", "model.features")
 NGRAMS = "ngrams"  # a tensor beside those of the network

@@ -51,7 +51,7 @@ from headscope.training.distributed import (
 )
 from headscope.training.module import ClassifierModule, build_module, starting_point
 from headscope.training.recording import add_contributions, add_words, head_logger, study_heads
-from headscope.training.report import Report, write_errors, write_summaries
+from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
     Resumed,
     check_resumed,
@@ -151,7 +151,6 @@ def _train(
             report.compare("control", _control(setup, data, console))
     seconds["everything"] = time.perf_counter() - start
     with phase("pictures for TensorBoard"):
-        write_errors(report, data.corpus.splits["test"])
         write_summaries(trainer.loggers, report)
     report.save()  # last: metrics.json tells that the run has finished
     if config.inspection.enabled:
