@@ -199,7 +199,6 @@ class LabelsConfig(WritesFile):
     endings = (".csv", ".jsonl")
     run: RunFolder
     output: str = key("labels.csv", "csv or jsonl file")
-    id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
 
