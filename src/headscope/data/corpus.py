@@ -115,7 +115,7 @@ def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple
     """
     source = load_source(config)
     name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
-    split = read_split(source, str(name), config, len(labels))
+    split = read_split(source, str(name), config)
     return limited(split.with_labels(labels, config), config.limit, config.split_seed), split.name
 
 
@@ -255,9 +255,7 @@ class Split:
             return texts.add_column("label", column).add_column("row", self.rows)
 
 
-def read_split(
-    source: DatasetDict, name: str, config: DataConfig, num_classes: int | None = None
-) -> Split:
+def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     """Check columns and labels of a split, and return its rows with a text and a label.
 
     Others are an error unless data.drop_empty is set.
@@ -270,7 +268,7 @@ def read_split(
     dataset = source[name]
     check_columns(dataset, name, config)
     where = place(name, config, config.label_column)
-    labels = labels_of(dataset, where, config, num_classes)
+    labels = labels_of(dataset, where, config)
     gaps = {
         column: np.fromiter(map(is_gap, values(dataset, column)), bool)
         for column in text_columns(config)
