@@ -149,7 +149,12 @@ class Job:
         """Return the job's folder, named by what differs from job to job, with its overrides."""
         settings = HydraConfig.get()
         overrides = dict(word.split("=", 1) for word in words)
-        folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
+        parent = Path(str(settings.sweep.dir))
+        name = folder_name(words, self.fixed)
+        folder = parent / name
+        for path in parent.glob(f"*{name[-9:]}/{JOB}"):  # another sweep may name it otherwise
+            if read_json(path, dict)["overrides"] == overrides:
+                folder = path.parent
         composed.outputs_dir = settings.sweep.dir
         composed.name = folder.name
         content = {"number": settings.job.num, "overrides": overrides}
@@ -195,11 +200,15 @@ def write_table(folder: Path) -> Table:
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
-    for group in configurations(table):
-        if (group["status"] == "done").all():
-            write_best(folder, group["job"].iloc[0])
-            break
+    if job := best_job(table):
+        write_best(folder, job)
     return table
+
+
+def best_job(table: Table) -> str | None:
+    """Return the first job of the best configuration of those whose seeds are all done."""
+    done = (group for group in configurations(table) if (group["status"] == "done").all())
+    return next((group["job"].iloc[0] for group in done), None)
 
 
 def _row(folder: Path) -> dict[str, Any]:
@@ -284,8 +293,7 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    done = groups[0][groups[0]["status"] == "done"]["job"]
-    show_line(console, verdict(folder, done.iloc[0]) if len(done) else "no job is done")
+    show_line(console, f"best: {best_job(table) or 'no configuration is done'}")
 
 
 def _compared(scores: Any, best: Any) -> str:
@@ -301,25 +309,6 @@ def _mean(values: Any) -> str:
         return f"{values.mean():.0f}" if len(values) else ""
     has_deviation = len(values) > 1 and values.name != "tfidf_accuracy"
     return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
-
-
-def verdict(folder: Path, job: str) -> str:
-    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
-
-    It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.training.baseline.differences`.
-    """
-    metrics = read_json(folder / job / METRICS, dict)
-    if not metrics.get("baseline"):
-        return f"best: {job}; with baseline=true it is compared with TF-IDF"
-    mean, low, high = (100 * share for share in metrics["baseline"]["differences"]["accuracy"])
-    found = f"{job}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
-    if low > 0:
-        return f"best: {found}; take it"
-    seconds = f"{metrics['seconds']['baseline']:.0f} s"
-    if high < 0:
-        return f"best: {found}; take TF-IDF, which trains in {seconds}"
-    return f"best: {found}; TF-IDF is as good, and trains in {seconds}"
 
 
 def write_best(folder: Path, job: str) -> None:
