@@ -118,6 +118,13 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     """
     names = names_of_class_label(dataset, config)
     cells = list(values(dataset, config.label_column))
+    if config.multi_label:
+        cells = [
+            list(filter(str.strip, cell.split(config.label_separator)))
+            if isinstance(cell, str)
+            else cell
+            for cell in cells
+        ]
     try:
         lists = [cell for cell in cells if isinstance(cell, list)]
         if lists and all({*cell} == {0, 1} for cell in lists):  # of two classes, no number is twice
@@ -127,16 +134,9 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
         def names_in(*labels: Any) -> Names:
             return _names_in(labels, names)
 
-        separator = config.label_separator if config.multi_label else None
-        return [names_in(*_labels_in(cell, separator)) for cell in cells]
+        return [names_in(*cell) if isinstance(cell, list) else names_in(cell) for cell in cells]
     except ValueError as error:
         raise DataError(f"{where}: {error}") from None
-
-
-def _labels_in(cell: Any, separator: str | None) -> list[Any]:
-    if separator is not None and isinstance(cell, str):
-        return split_labels(cell, separator)
-    return cell if isinstance(cell, list) else [cell]
 
 
 def _names_in(labels: Sequence[Any], names: list[str]) -> Names:
@@ -167,11 +167,6 @@ def label_name(label: Any, names: Sequence[str] = ()) -> str:
         return name.lower() if name.lower() in ("true", "false") else name
     number = int(label)
     return names[number] if 0 <= number < len(names) else str(number)
-
-
-def split_labels(cell: str, separator: str) -> list[str]:
-    """Return the labels between separators; an empty cell holds none."""
-    return [part.strip() for part in cell.split(separator) if part.strip()]
 
 
 def is_gap(value: Any) -> bool:

@@ -37,9 +37,8 @@ from headscope.data.source import load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import content_key, digest
-from headscope.settings.config import DataConfig
+from headscope.settings.config import ROLES, DataConfig
 
-ROLES = ("train", "validation", "test")  # the splits of a run
 TEXTS = re.compile("(large_)?string(_view)?|null")
 LABELS = re.compile("(large_)?string(_view)?|bool|null|u?int.*|float.*|half|double")
 
@@ -239,7 +238,7 @@ class Split:
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
             hint = " (-1 often marks a split without labels: name another split)"
             raise DataError(
-                f"{place(self.name, config, config.label_column)}: {rows} of {len(self.labels)} "
+                f"{place(self.name, config)}: {rows} of {len(self.labels)} "
                 f"rows have unknown labels {listed(sorted(unknown))}; expected {listed(classes)}"
                 f"{hint if '-1' in unknown else ''}"
             )
@@ -267,8 +266,7 @@ def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
         )
     dataset = source[name]
     check_columns(dataset, name, config)
-    where = place(name, config, config.label_column)
-    labels = labels_of(dataset, where, config)
+    labels = labels_of(dataset, place(name, config), config)
     gaps = {
         column: np.fromiter(map(is_gap, values(dataset, column)), bool)
         for column in text_columns(config)
@@ -321,9 +319,9 @@ def kind_of(feature: Any) -> str:
     return str(getattr(feature, "dtype", type(feature).__name__))
 
 
-def place(split: str, config: DataConfig, column: str) -> str:
-    """Return where something stands, for a message."""
-    return f"{config.file_of(split)}, split {split}, column {column!r}"
+def place(split: str, config: DataConfig) -> str:
+    """Return where the labels of a split stand, for a message."""
+    return f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
 
 
 # What is checked before anything is trained.

@@ -26,7 +26,7 @@ from headscope.data.batching import (
     encode_rows,
 )
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
-from headscope.data.corpus import ROLES, Corpus, groups_of, load_corpus
+from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
     EvidenceTexts,
     EvidenceVocabulary,
@@ -40,7 +40,7 @@ from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import cache_folder, content_key, write_atomic
-from headscope.settings.config import DataConfig, TokenizerConfig
+from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
 Phase = Callable[[str], AbstractContextManager[Any]]

@@ -8,13 +8,14 @@ import torch
 from datasets import Dataset
 
 from headscope.data.columns import numbers, text_rows
-from headscope.data.corpus import ROLES, Corpus, digests_of_split, load_corpus, load_split
+from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.folder import Digests, Setup
 from headscope.runs.run import Run
 from headscope.settings.checks import check, message
 from headscope.settings.commands import LabelledTextsConfig
+from headscope.settings.config import ROLES
 
 
 def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:

@@ -20,7 +20,14 @@ from headscope.settings.checks import (
     key,
     override,
 )
-from headscope.settings.config import Accelerator, Count, DataConfig, Integer, TrainConfig
+from headscope.settings.config import (
+    ROLES,
+    Accelerator,
+    Count,
+    DataConfig,
+    Integer,
+    TrainConfig,
+)
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 THE_RUNS = "null: the run's"
@@ -104,7 +111,7 @@ class LabelledTextsConfig(Settings):
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
-        if self.data is None and self.split not in (None, "train", "validation", "test"):
+        if self.data is None and self.split not in (None, *ROLES):
             yield "split", "train, validation or test for the run's own data"
 
 
