@@ -258,24 +258,15 @@ class PageConfig(WritesFile):
 
     run: RunFolder
     output: str = key("page.html", "HTML file")
-    text: str | None = key(None, "the text in the box at first; null: the first example")
-    text_pair: str | None = key(None, "second text, for a model trained on pairs")
     dtype: Literal["float32", "float16"] = key(
         "float32",
         "type of the stored weights; float16 halves the page and changes logits by about 0.001",
     )
-    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(
-        10.0, "largest page in MB; a MiniLM needs 120"
-    )
+    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(10.0, "largest page in MB")
     examples: Annotated[int, Field(ge=0, le=60)] = key(
         9,
         "validation texts to choose from, right, wrong and unsure ones; 0: no text of the data",
     )
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.text_pair is not None and self.text is None:
-            yield "text", "a text beside text_pair"
 
 
 @dataclass(config=STRICT)
