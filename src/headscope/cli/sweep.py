@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -79,7 +79,8 @@ def run_sweep(line: compose.CommandLine) -> int:
         remove_empty(folder)
     show_table(folder)
     # A job may have failed here because another process was at it, which has finished it since.
-    failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
+    failed = folder.glob(f"*/{FAILURE}")
+    failures = [path for path in failed if not path.with_name(METRICS).exists()]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
@@ -116,9 +117,8 @@ class Job:
         from headscope.ground.terminal import logged
 
         warnings_as_notes()  # the process may be a launcher's
-        words = list(HydraConfig.get().overrides.task)
-        folder = self._folder(composed, words)
-        if (score := score_of(folder)) is not None:
+        folder = self._folder(composed)
+        if (score := score_of(folder, composed.sweep.metric)) is not None:
             print(f"{folder.name}: done before", flush=True)
             return score
         try:
@@ -141,13 +141,14 @@ class Job:
             failure = {"message": message, "exit_code": print_error(error)}
             write_text(folder / FAILURE, json.dumps(failure))
         write_table(folder.parent)
-        if (score := score_of(folder)) is not None:
+        if (score := score_of(folder, composed.sweep.metric)) is not None:
             print(f"{folder.name}: {composed.sweep.metric} {score:.4f}", flush=True)
         return score
 
-    def _folder(self, composed: DictConfig, words: Sequence[str]) -> Path:
+    def _folder(self, composed: DictConfig) -> Path:
         """Return the job's folder, named by what differs from job to job, with its overrides."""
         settings = HydraConfig.get()
+        words = list(settings.overrides.task)
         overrides = dict(word.split("=", 1) for word in words)
         parent = Path(str(settings.sweep.dir))
         name = folder_name(words, self.fixed)
@@ -175,16 +176,11 @@ def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
     return f"{readable}-{digest}"
 
 
-def score_of(folder: Path) -> float | None:
-    """Return the validation score of a job, by sweep.metric; None if it is not done."""
+def score_of(folder: Path, metric: str) -> float | None:
+    """Return a run's score on validation, None if it is not done; a loss is at its temperature."""
     if not (folder / METRICS).exists():
         return None
-    metric = read_json(folder / JOB, dict)["metric"]
-    return validation_score(read_json(folder / METRICS, dict), metric)
-
-
-def validation_score(metrics: Mapping[str, Any], metric: str) -> float:
-    """Return a run's score on validation: its loss at its temperature, or another metric."""
+    metrics = read_json(folder / METRICS, dict)
     if metric == "loss" and metrics.get("calibration"):
         return float(metrics["calibration"]["validation"]["loss"]["after"])
     return float(metrics["validation"][metric])
@@ -226,7 +222,7 @@ def _row(folder: Path) -> dict[str, Any]:
     baseline = metrics.get("baseline") or {}
     return row | {
         "status": "done",
-        score: validation_score(metrics, job["metric"]),
+        score: score_of(folder, job["metric"]),
         "test_accuracy": metrics["test"]["accuracy"],
         "test_macro_f1": metrics["test"]["macro_f1"],
         "tfidf_accuracy": baseline.get("accuracy", math.nan),

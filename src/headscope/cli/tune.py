@@ -15,9 +15,9 @@ from filelock import FileLock
 from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
-from headscope.cli.sweep import METRICS, validation_score, write_best
+from headscope.cli.sweep import score_of, write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
-from headscope.ground.files import new_folder, read_json
+from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
 from headscope.ground.terminal import logged, show_line, terminal
 from headscope.settings.checks import check, flatten, override
@@ -183,4 +183,6 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
         retry(trial.study, trial.study.trials[trial.number])
         raise KeyboardInterrupt from stopped
-    return validation_score(read_json(folder / METRICS, dict), metric)
+    score = score_of(folder, metric)
+    assert score is not None, "the run is done"
+    return score

@@ -80,7 +80,10 @@ class Classifier:
             order = order[count:]
             shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
             for row, share, chosen in zip(batch, shares, classes, strict=True):
-                rows[row] = self.row(share, chosen)
+                names = [self.labels[number] for number in chosen.nonzero()[0]]
+                rows[row] = {"prediction": names if self.settings["multi_label"] else names[0]}
+                for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
+                    rows[row][f"probability_{label}"] = value
         return rows
 
     def run(self, encodings: list[Encoding], texts: Texts) -> Any:
@@ -96,14 +99,6 @@ class Classifier:
             tensors |= self.evidence(encodings, texts)
         given = {name: tensors[name] for name in self.inputs}
         return self.session.run(["probabilities", "predicted"], given)
-
-    def row(self, shares: np.ndarray, classes: np.ndarray) -> dict[str, Any]:
-        """Return what is said of a text."""
-        names = [self.labels[number] for number in classes.nonzero()[0]]
-        answer: dict[str, Any] = {"prediction": names if self.settings["multi_label"] else names[0]}
-        for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
-            answer[f"probability_{label}"] = share
-        return answer
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""

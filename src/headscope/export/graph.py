@@ -121,6 +121,8 @@ def metadata(run: Run) -> dict[str, str]:
         "columns": [data.text_column, *[data.text_pair_column] * bool(data.text_pair_column)],
     }
     keys = b"" if run.evidence is None else run.evidence.keys.tobytes()
-    ngrams = base64.b64encode(keys).decode()
-    tokenizer = run.tokenizer.to_str()
-    return {"headscope": json.dumps(settings), "tokenizer": tokenizer, "ngrams": ngrams}
+    return {
+        "headscope": json.dumps(settings),
+        "tokenizer": run.tokenizer.to_str(),
+        "ngrams": base64.b64encode(keys).decode(),
+    }
