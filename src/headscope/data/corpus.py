@@ -305,8 +305,8 @@ def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
             feature = getattr(feature, "feature", feature) if config.multi_label else feature
             pattern = LABELS
             expected = "integers, strings or, with data.multi_label=true, lists of them"
-        if not pattern.fullmatch(kind_of(feature)):
-            got = kind_of(feature)
+        got = kind_of(feature)
+        if not pattern.fullmatch(got):
             raise DataError(f"{where}: column {column!r}: expected {expected}, got {got}")
     try:  # a parquet file may hold bytes that are not UTF-8
         dataset.select_columns(columns).data.validate(full=True)
