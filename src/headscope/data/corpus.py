@@ -36,7 +36,7 @@ from headscope.data.rows import check_names, read_rows
 from headscope.data.source import load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.ground.errors import DataError, listed, warn
-from headscope.ground.files import content_key, digest
+from headscope.ground.files import digest
 from headscope.settings.config import ROLES, DataConfig
 
 TEXTS = re.compile("(large_)?string(_view)?|null")
@@ -123,7 +123,7 @@ def digests_of_split(split: Dataset) -> dict[str, Any]:
     labels = numbers(split, "label").astype(np.int64)
     return {
         "rows": len(split),
-        "texts": content_key(column_digests(split, texts_among(split.column_names))),
+        "texts": digest(column_digests(split, texts_among(split.column_names))).hex(),
         "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(),
     }
 

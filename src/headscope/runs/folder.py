@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError
-from headscope.ground.files import content_key, reading, write_atomic, write_text
+from headscope.ground.files import digest, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -109,7 +109,7 @@ class Setup:
     def identity(self) -> str:
         """Return a digest of the settings that cannot change and of the texts."""
         fixed = fixed_settings(self.config)
-        return content_key([json.dumps([fixed, self.digests], sort_keys=True)])
+        return digest([json.dumps([fixed, self.digests], sort_keys=True)]).hex()
 
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""
