@@ -59,7 +59,10 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 others = texts.select(np.flatnonzero(folds != fold))
                 parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
-                shares[rows] = shares_of(other, parts["test"], run.labels)
+                answers = other.predict([*text_rows(parts["test"])])
+                table = DataFrame([each.probabilities for each in answers])
+                # 0 for a class that it has not seen.
+                shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
     roles = np.repeat([*splits], [*map(len, splits.values())])
     found = suspects(texts, roles, run.labels, shares)
     suspicious: list[Suspect] = found.to_dict("records")
@@ -112,13 +115,6 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
     }
     train(override(run.config, changed), Console(quiet=True))
     return load_run(folder / "run")
-
-
-def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray, "N C"]:
-    """Return the probabilities of texts; 0 for a class that the run has not seen."""
-    table = DataFrame([each.probabilities for each in run.predict([*text_rows(split)])])
-    shares: np.ndarray = table.reindex(columns=classes, fill_value=0.0).to_numpy()
-    return shares
 
 
 def suspects(

@@ -125,33 +125,26 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
             else cell
             for cell in cells
         ]
-    try:
-        lists = [cell for cell in cells if isinstance(cell, list)]
-        if lists and all({*cell} == {0, 1} for cell in lists):  # of two classes, no number is twice
-            raise _no_labels(lists[0])
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    if lists and all({*cell} == {0, 1} for cell in lists):  # of two classes, no number is twice
+        raise _no_labels(where, lists[0])
 
-        @cache  # rows share lists: a split may have millions
-        def names_in(*labels: Any) -> Names:
-            return _names_in(labels, names)
+    @cache  # rows share lists: a split may have millions
+    def names_in(*labels: Any) -> Names:
+        if any(map(is_gap, labels)):
+            return None
+        numbers = [label for label in labels if not isinstance(label, str)]
+        if any(number % 1 for number in numbers) or len(numbers) > len(set(numbers)):
+            raise _no_labels(where, numbers)
+        return [label_name(label, names) for label in labels]
 
-        return [names_in(*cell) if isinstance(cell, list) else names_in(cell) for cell in cells]
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def _names_in(labels: Sequence[Any], names: list[str]) -> Names:
-    if any(map(is_gap, labels)):
-        return None
-    numbers = [label for label in labels if not isinstance(label, str)]
-    if any(number % 1 for number in numbers) or len(numbers) > len(set(numbers)):
-        raise _no_labels(numbers)
-    return [label_name(label, names) for label in labels]
+    return [names_in(*cell) if isinstance(cell, list) else names_in(cell) for cell in cells]
 
 
-def _no_labels(numbers: Sequence[Any]) -> ValueError:
-    return ValueError(
-        f"expected integers or strings, each once, got [{listed(numbers)}]; 0 or 1 for each class "
-        "is not read: write the classes that a text has"
+def _no_labels(where: str, numbers: Sequence[Any]) -> DataError:
+    return DataError(
+        f"{where}: expected integers or strings, each once, got [{listed(numbers)}]; 0 or 1 for "
+        "each class is not read: write the classes that a text has"
     )
 
 
