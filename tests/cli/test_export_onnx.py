@@ -5,8 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,7 @@ from headscope.export import graph
 from headscope.export.classify import Classifier
 from headscope.export.graph import export
 from headscope.ground.errors import ConfigError, RunError
-from headscope.runs.abstaining import most_unknown
-from headscope.runs.folder import Chosen, Setup, load_model, save_model
+from headscope.runs.folder import Chosen, Setup, save_model
 from headscope.runs.run import Run, load_run
 from headscope.settings.checks import check, validate
 from headscope.settings.commands import ExportConfig, PredictConfig
@@ -183,40 +180,6 @@ def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_front_end_abstains_as_headscope_does(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    setup, model, chosen = load_model(folder)
-    given = encode_texts(setup.tokenizer, [(text,) for text in TRAINING])
-    most = most_unknown(setup.tokenizer, given)
-    save_model(folder, setup, model, replace(chosen, most_unknown=most))
-    known = [text[at:] for text in TRAINING[:4] for at in range(35)]
-    foreign = [f"Der {number}. Film ist {'sehr ' * number}langweilig" for number in range(50)]
-    texts = [*HOSTILE, *foreign, *known]
-    assert len(texts) == 200
-    given = tmp_path / "texts.jsonl"
-    given.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    run = load_run(folder)
-    familiar = (each for each in run.predict(texts) if not each.is_unfamiliar)
-    surest = sorted(max(each.probabilities.values()) for each in familiar)
-    # In the widest gap: rounding decides no text.
-    place = max(range(25, 60), key=lambda at: surest[at + 1] - surest[at])
-    least = (surest[place] + surest[place + 1]) / 2
-    command = [sys.executable, exported(folder) / "classify.py", given, "--min-confidence"]
-    done = subprocess.run([*command, str(least)], capture_output=True, text=True, encoding="utf-8")
-    assert done.stderr == "note: 115 of 200 texts are empty or unlike those of training\n"
-    output = tmp_path / "torch.jsonl"
-    predict(PredictConfig(str(folder), str(given), str(output), min_confidence=least))
-    expected = output.read_text(encoding="utf-8").split("\n")[:-1]
-    reasons = Counter()
-    for ours, theirs in zip(done.stdout.split("\n")[:-1], expected, strict=True):
-        row = json.loads(ours)
-        assert row == pytest.approx(json.loads(theirs), abs=3e-6)
-        assert [*row] == [*json.loads(theirs)]
-        reasons[row["abstained"]] += 1
-    assert min(reasons["unfamiliar"], reasons["confidence"], reasons[""]) >= 20, reasons
-
-
-@pytest.mark.slow
 def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     output = exported(run)
@@ -232,8 +195,6 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     assert [row["text"] for row in rows] == lines
     mistakes = {
         "No such file or directory: 'absent.txt'": script("absent.txt"),
-        "invalid float value: 'x'": script("--min-confidence=x"),
-        "expected a probability from 0 to 1, got nan": script("--min-confidence=nan", stdin=b"a\n"),
         "unrecognized arguments: b": script("a", "b"),
         "can't decode": script(stdin=b"\xff\xfe\xfd\n"),
     }
@@ -258,10 +219,6 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     ):
         with pytest.raises(ValueError, match=expected):
             classifier.predict(texts)
-    classifier.settings["familiar"]["most"] = 0.0
-    classifier.num_unfamiliar = 0
-    classifier.predict(["", "unheardof", "warm"])
-    assert classifier.num_unfamiliar == 2
     (output / "model.onnx").write_bytes(b"half")
     mistakes["error: "] = script()
     (output / "model.onnx").unlink()

@@ -84,6 +84,18 @@ def test_the_order_of_the_classes_is_known_or_said(
             labelled(config, data, found)
 
 
+def test_of_two_classes_with_any_number_a_text_the_labels_are_zeros_and_ones(
+    tmp_path: Path,
+) -> None:
+    model, tokenizer = classifier(problem_type="multi_label_classification")
+    data = OtherDataConfig(path=str(tmp_path / "a.csv"), cache_dir=str(tmp_path))
+    (tmp_path / "a.csv").write_text("text,label\na film,praise\na book,blame\n")
+    found = SequenceClassifier(model, tokenizer)
+    texts, labels = labelled(InspectConfig(model="mine", data=data), data, found)
+    (batch,) = found.batches(texts, labels)
+    assert batch.labels.tolist() == [[0, 1], [1, 0]]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(

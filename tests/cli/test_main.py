@@ -279,6 +279,9 @@ def test_the_same_sweep_again_passes_over_what_is_done_goes_on_with_what_was_beg
     again = ("train", "name=heads", "-m", "model.num_heads=2,3")
     assert run(*again, "baseline=false", "hydra.sweeper.max_batch_size=2") == 2
     assert len(list(Path("outputs/heads").glob("*/job.json"))) == 4
+    # One value alone: the job has been named by what differed before.
+    assert run("train", "name=heads", "baseline=false", "-m", "model.num_heads=2") == 2
+    assert len(list(Path("outputs/heads").glob("*/job.json"))) == 4
     # With other settings they are other jobs.
     assert run(*again) == 2
     assert len(list(Path("outputs/heads").glob("*/job.json"))) == 6

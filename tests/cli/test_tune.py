@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -20,7 +19,7 @@ from headscope.cli import tune as module
 from headscope.cli.tune import read_space, tune
 from headscope.ground.errors import ConfigError, TrainingError
 from headscope.ground.signals import Stopped
-from headscope.runs.folder import save_config
+from headscope.runs.folder import save_config, save_json
 from headscope.settings.commands import TuneConfig
 from headscope.settings.config import SweepConfig, TrainConfig
 from training_runs import configured, reviews, write
@@ -44,14 +43,14 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> Callable[[Score], list[TrainConf
     def put(score: Score) -> list[TrainConfig]:
         found: list[TrainConfig] = []
 
-        def train(config: TrainConfig, console: Any, callbacks: Sequence[Any]) -> SimpleNamespace:
+        def train(config: TrainConfig, console: Any, callbacks: Sequence[Any]) -> None:
             found.append(config)
-            save_config(Path(config.outputs_dir) / str(config.name), config)
+            folder = Path(config.outputs_dir) / str(config.name)
+            save_config(folder, config)
             value = score(config, callbacks[0]._trial)
-            raw = SimpleNamespace(macro_f1=value, loss=-value)
-            return SimpleNamespace(
-                validation=raw, tempered={"validation": SimpleNamespace(loss=value)}
-            )
+            metrics = {"validation": {"macro_f1": value, "loss": -value}}
+            metrics["calibration"] = {"validation": {"loss": {"before": -value, "after": value}}}
+            save_json(folder / "metrics.json", metrics)
 
         monkeypatch.setattr(module, "train", train)
         return found

@@ -10,7 +10,7 @@ from headscope.data import licenses
 from headscope.data.corpus import load_corpus
 from headscope.data.source import load_source
 from headscope.ground.errors import DataError
-from headscope.ground.files import content_key
+from headscope.ground.files import digest
 from headscope.settings.config import DataConfig
 
 
@@ -33,7 +33,7 @@ def test_the_real_package_gives_the_data_that_every_figure_is_measured_on(tmp_pa
     assert sorted(counts.values()) == [106, 212, 635, 807, 1793, 3229, 4772]
     assert list(names.names) == sorted(counts)
     rows = (f"{names.names[row['label']]} {row['text']}" for row in dataset)
-    assert content_key(rows) == "55682b3bbf209d0553d67c79f2bb78c0"
+    assert digest(rows).hex() == "55682b3bbf209d0553d67c79f2bb78c0"
     corpus = load_corpus(DataConfig(cache_dir=cache))
     assert corpus.facts["sizes"] == {"train": 9223, "test": 1158, "validation": 1173}
     assert corpus.facts["near-duplicates kept on one side"] == 614

@@ -152,6 +152,8 @@ def test_where_a_text_may_have_several_classes_each_has_its_own_probability() ->
         assert batch.labels.tolist() == [[1, 1], [0, 0]]
     with pytest.raises(ValueError, match=r"such as \[1, 0\] may be 0 or 1 for each class, or both"):
         wrapped.batches([TEXT, TEXT], [[1, 0], [0, 1]])
+    with pytest.raises(DataError, match=r"labels\[0\]: expected a class once, got \[1, 1, 0\]"):
+        wrapped.batches([TEXT, TEXT], [[1, 1, 0], [1, 0, 0]])
     probabilities = headscope.show(model, tokenizer, TEXT).probabilities.values()
     own = logits_of(model, tokenizer, TEXT).logits[0].sigmoid().tolist()
     assert list(probabilities) == pytest.approx(own, abs=1e-6)

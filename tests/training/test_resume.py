@@ -10,7 +10,7 @@ import pytest
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.signals import Stopped
-from headscope.runs.folder import ERRORS, METRICS, WEIGHTS
+from headscope.runs.folder import METRICS, WEIGHTS
 from headscope.runs.run import load_run
 from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, check_resumed, load_last, locked
@@ -159,7 +159,7 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
 ) -> None:
     folder = mistaken.copy(tmp_path)
     again = replace(load_run(folder).config, resume=str(folder))
-    names = (LAST, ERRORS, METRICS, WEIGHTS)
+    names = (LAST, METRICS, WEIGHTS)
     before, loader = [(folder / name).read_bytes() for name in names], TextDataModule.loader
 
     def interrupted(data: TextDataModule, role: str) -> object:

@@ -1,6 +1,5 @@
 """Scores, temperature, thresholds and baseline: against scikit-learn, grids, known factors and counts by hand."""
 
-import csv
 import json
 
 import numpy as np
@@ -19,12 +18,9 @@ from sklearn.metrics import (
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
-from headscope.data.corpus import load_corpus
 from headscope.ground.errors import UserWarningMessage
-from headscope.ground.tables import csv_cell
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.record.schema import label_text
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.config import ModelConfig
@@ -349,32 +345,3 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
     found = compared.scores
     assert (found.accuracy, found.macro_f1, found.micro_f1, compared.name) == (1, 1, 1, NAME)
     assert np.array(found.confusion).sum() == 4 * 40
-
-
-def test_errors_csv_has_every_misclassified_test_text_the_highest_loss_first(
-    mistaken: Trained, any_classes: Trained
-) -> None:
-    for trained in (mistaken, any_classes):
-        run = load_run(trained.folder)
-        split = load_corpus(run.config.data).splits["test"]
-        predictions = run.predict(list(split["text"]))
-        labels = torch.tensor(split["label"])
-        given = run.objective.names(run.objective.has(labels, len(run.labels)), run.labels)
-        shares = torch.tensor([[*each.probabilities.values()] for each in predictions])
-        logits = shares.double().log() if trained is mistaken else shares.double().logit()
-        losses = run.objective.losses(logits, labels).tolist()
-        expected = [
-            (loss, csv_cell(text), label_text(label), prediction)
-            for loss, text, label, prediction in zip(
-                losses, split["text"], given, predictions, strict=True
-            )
-            if label_text(label) != prediction.label
-        ]
-        expected.sort(key=lambda each: -each[0])
-        with (trained.folder / "errors.csv").open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert len(rows) > 2 or trained is any_classes
-        for row, (_, text, label, prediction) in zip(rows, expected, strict=True):
-            assert [row["text"], row["label"], row["prediction"]] == [text, label, prediction.label]
-            found = {name: float(row[f"probability_{name}"]) for name in run.labels}
-            assert found == pytest.approx(prediction.probabilities, abs=1e-5)

@@ -142,7 +142,10 @@ def compose(line: CommandLine) -> dict[str, Any]:
     given = [entry for entry in line.overrides if not entry.is_delete()]
     values = {entry.key_or_group: entry.value() for entry in given}
     if line.schema is TrainConfig and values.get("resume") is not None:
-        return _without_hydra(line, _settings_of(str(values["resume"])))
+        check(TrainConfig(resume=str(values["resume"])))
+        from headscope.training.resume import resumed_config  # which imports torch
+
+        return _without_hydra(line, asdict(resumed_config(Path(str(values["resume"])))))
     for group, names in groups(line.schema).items():
         if group in values and values[group] is None:  # Hydra would end in a traceback
             raise ConfigError(unknown_choice(group, "null", names))
@@ -150,14 +153,6 @@ def compose(line: CommandLine) -> dict[str, Any]:
         return resolved(_with_hydra(line))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
-
-
-def _settings_of(run: str) -> dict[str, Any]:
-    """Return the settings of a run that is resumed."""
-    check(TrainConfig(resume=run))
-    from headscope.training.resume import resumed_config  # which imports torch
-
-    return asdict(resumed_config(Path(run)))
 
 
 def _with_hydra(line: CommandLine) -> DictConfig:

@@ -7,12 +7,13 @@ from pathlib import Path
 from rich.console import Console
 
 from headscope.cli.inspect_model import inspect_model
+from headscope.ground.errors import ConfigError
 from headscope.ground.files import write_free
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.live.page import text_view
 from headscope.runs.prediction import best_device
 from headscope.runs.run import load_run
-from headscope.runs.texts import typed_texts
+from headscope.settings.checks import message
 from headscope.settings.commands import InspectConfig
 
 
@@ -25,7 +26,11 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         return inspect_model(config, console)
     console = terminal(console)
     run = load_run(str(config.run))
-    texts = typed_texts(run, config.text, config.text_pair)
+    texts = tuple(part for part in (config.text, config.text_pair) if part is not None)
+    is_pair = run.config.data.text_pair_column is not None
+    if is_pair != (config.text_pair is not None):
+        expected = f"{'a second text' if is_pair else 'null'} for run={run.folder}"
+        raise ConfigError(message("text_pair", expected, config.text_pair))
     run.model.to(best_device(config.accelerator))
     with Bar(console, "ablating heads"):
         view, missing = text_view(run, texts, config.max_tokens)

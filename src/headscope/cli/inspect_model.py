@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from headscope.data.columns import class_names, text_rows
+from headscope.data.columns import class_names, numbers, text_rows
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed
@@ -106,8 +106,8 @@ def labelled(
     count = min(config.texts, data.limit or config.texts)
     rows = np.sort(np.random.default_rng(0).permutation(len(known))[:count])
     chosen = known.select(rows)
-    texts = [*text_rows(chosen)]
-    return [text if len(text) == 2 else text[0] for text in texts], list(chosen["label"])
+    texts = [text if len(text) == 2 else text[0] for text in text_rows(chosen)]
+    return texts, numbers(chosen, "label").astype(float).tolist()  # [1.0, 0.0] has one meaning
 
 
 def _names_in_data(classifier: SequenceClassifier, given: list[str]) -> list[str]:

@@ -16,19 +16,16 @@ from jaxtyping import Float
 from pandas import DataFrame
 from rich.console import Console
 
-from headscope.data.columns import numbers, text_rows, texts_among, tuples, values
-from headscope.data.corpus import Corpus, groups_of, row_keys
+from headscope.data.columns import numbers, text_rows, texts_among, tuples
+from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
-from headscope.data.rows import read_rows
-from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, listed
+from headscope.ground.errors import ConfigError
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import message, override
+from headscope.settings.checks import override
 from headscope.settings.commands import LabelsConfig
-from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
@@ -42,7 +39,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     """Print and write the texts whose label is probably wrong, the worst first.
 
     Raises:
-        ConfigError: for a run with data.multi_label, or an id_column that the data lack.
+        ConfigError: for a run with data.multi_label.
         DataError, RunError: if the run's data are gone or have changed.
     """
     console = terminal(console)
@@ -51,9 +48,8 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
     show_line(console, f"{config.folds} networks are trained, each for as long as the run was")
     with Bar(console, "reading texts"):
-        corpus = own_corpus(run)
-        texts = concatenate_datasets([*corpus.splits.values()])
-        places = places_of(run, corpus, config.id_column)
+        splits = own_corpus(run).splits
+        texts = concatenate_datasets([*splits.values()])
     folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -63,8 +59,12 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 others = texts.select(np.flatnonzero(folds != fold))
                 parts = {"train": others, "test": texts.select(rows)}
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
-                shares[rows] = shares_of(other, parts["test"], run.labels)
-    found = suspects(texts, run.labels, shares).assign(**places)
+                answers = other.predict([*text_rows(parts["test"])])
+                table = DataFrame([each.probabilities for each in answers])
+                # 0 for a class that it has not seen.
+                shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
+    roles = np.repeat([*splits], [*map(len, splits.values())])
+    found = suspects(texts, roles, run.labels, shares)
     suspicious: list[Suspect] = found.to_dict("records")
     write_rows(config.output, suspicious, [*found])
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
@@ -80,41 +80,6 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         ]
     show_line(console, "\n".join(lines))
     return suspicious
-
-
-def places_of(run: Run, corpus: Corpus, id_column: str | None) -> DataFrame:
-    """Return each text's split, and its row and id in the source.
-
-    Rows of a file or split are counted from 0, without the header.
-    """
-    data = run.config.data
-    source = load_source(data)
-    places = []
-    for role, split in corpus.splits.items():
-        is_cut = f"{role} cut from train" in corpus.facts
-        name = data.train_split if is_cut else getattr(data, f"{role}_split")
-        ids = [] if id_column is None else ids_of(source[name], id_column, name, data)
-        for row in values(split, "row"):
-            own = {} if id_column is None else {id_column: ids[row]}
-            places.append({"split": role, "row": row} | own)
-    return DataFrame(places)
-
-
-def ids_of(split: Dataset, column: str, name: str, data: DataConfig) -> list[Any]:
-    """Return a column of a split; a file of rows is read once more for it."""
-    path = data.file_of(name)
-    if column in split.column_names:
-        return list(values(split, column))
-    names = split.column_names
-    ids = []
-    if Path(path).is_file():
-        for row in read_rows(path, encoding=data.encoding, separator=data.separator):
-            names = [*row]
-            ids.append(row.get(column))
-    if column not in names:
-        expected = f"one of the columns {listed(names)} of {path}"
-        raise ConfigError(message("id_column", expected, column))
-    return ids
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
@@ -152,15 +117,13 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
     return load_run(folder / "run")
 
 
-def shares_of(run: Run, split: Dataset, classes: list[str]) -> Float[np.ndarray, "N C"]:
-    """Return the probabilities of texts; 0 for a class that the run has not seen."""
-    table = DataFrame([each.probabilities for each in run.predict([*text_rows(split)])])
-    shares: np.ndarray = table.reindex(columns=classes, fill_value=0.0).to_numpy()
-    return shares
+def suspects(
+    texts: Dataset, roles: np.ndarray, classes: list[str], shares: Float[np.ndarray, "N C"]
+) -> DataFrame:
+    """Return the texts whose label is probably wrong, that of the least probability first.
 
-
-def suspects(texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]) -> DataFrame:
-    """Return the texts whose label is probably wrong, that of the least probability first."""
+    `split` is the run's, one of `roles` [N]; `row` is counted in the source, from 0.
+    """
     given = numbers(texts, "label")
     names = np.array(classes, dtype=object)
     table = texts.select_columns(texts_among(texts.column_names)).to_pandas()
@@ -171,6 +134,8 @@ def suspects(texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"
         probability_label=shares[np.arange(len(given)), given],
         probability_suggested=shares.max(axis=1),
         key=row_keys(texts, classes),
+        split=roles,
+        row=numbers(texts, "row"),
     )
     is_likelier = table["probability_suggested"] >= ODDS * table["probability_label"]
     found = table[is_likelier & (table["label"] != table["suggested"])]

@@ -19,7 +19,7 @@ from headscope.live.report import TextsReport, write_report
 from headscope.record.schema import label_text
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import own_corpus, texts_and_labels, texts_of, typed_texts
+from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
 from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.html import write_page
 from headscope.training.console import show_words
@@ -36,15 +36,13 @@ def page(config: PageConfig, console: Console | None = None) -> Path:
     """
     console = terminal(console)
     run = load_run(config.run)
-    texts = typed_texts(run, config.text, config.text_pair)
     examples: list[Example] = []
     try:
         check_supported(run)  # before examples are chosen
         if config.examples:
             with Bar(console, "choosing examples"):
                 examples = _examples(run, config.examples, console)
-        if not texts and examples:
-            texts = tuple(examples[0].parts)
+        texts = examples[0].parts if examples else ()
         with Bar(console, "writing the page"):
             content = live_html(run, texts, config.dtype, config.max_mb, examples)
     except LivePageError as error:

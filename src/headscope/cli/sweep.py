@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -79,7 +79,8 @@ def run_sweep(line: compose.CommandLine) -> int:
         remove_empty(folder)
     show_table(folder)
     # A job may have failed here because another process was at it, which has finished it since.
-    failures = [path for path in folder.glob(f"*/{FAILURE}") if score_of(path.parent) is None]
+    failed = folder.glob(f"*/{FAILURE}")
+    failures = [path for path in failed if not path.with_name(METRICS).exists()]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
@@ -116,9 +117,8 @@ class Job:
         from headscope.ground.terminal import logged
 
         warnings_as_notes()  # the process may be a launcher's
-        words = list(HydraConfig.get().overrides.task)
-        folder = self._folder(composed, words)
-        if (score := score_of(folder)) is not None:
+        folder = self._folder(composed)
+        if (score := score_of(folder, composed.sweep.metric)) is not None:
             print(f"{folder.name}: done before", flush=True)
             return score
         try:
@@ -141,15 +141,21 @@ class Job:
             failure = {"message": message, "exit_code": print_error(error)}
             write_text(folder / FAILURE, json.dumps(failure))
         write_table(folder.parent)
-        if (score := score_of(folder)) is not None:
+        if (score := score_of(folder, composed.sweep.metric)) is not None:
             print(f"{folder.name}: {composed.sweep.metric} {score:.4f}", flush=True)
         return score
 
-    def _folder(self, composed: DictConfig, words: Sequence[str]) -> Path:
+    def _folder(self, composed: DictConfig) -> Path:
         """Return the job's folder, named by what differs from job to job, with its overrides."""
         settings = HydraConfig.get()
+        words = list(settings.overrides.task)
         overrides = dict(word.split("=", 1) for word in words)
-        folder = Path(str(settings.sweep.dir)) / folder_name(words, self.fixed)
+        parent = Path(str(settings.sweep.dir))
+        name = folder_name(words, self.fixed)
+        folder = parent / name
+        for path in parent.glob(f"*{name[-9:]}/{JOB}"):  # another sweep may name it otherwise
+            if read_json(path, dict)["overrides"] == overrides:
+                folder = path.parent
         composed.outputs_dir = settings.sweep.dir
         composed.name = folder.name
         content = {"number": settings.job.num, "overrides": overrides}
@@ -170,16 +176,11 @@ def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
     return f"{readable}-{digest}"
 
 
-def score_of(folder: Path) -> float | None:
-    """Return the validation score of a job, by sweep.metric; None if it is not done."""
+def score_of(folder: Path, metric: str) -> float | None:
+    """Return a run's score on validation, None if it is not done; a loss is at its temperature."""
     if not (folder / METRICS).exists():
         return None
-    metric = read_json(folder / JOB, dict)["metric"]
-    return validation_score(read_json(folder / METRICS, dict), metric)
-
-
-def validation_score(metrics: Mapping[str, Any], metric: str) -> float:
-    """Return a run's score on validation: its loss at its temperature, or another metric."""
+    metrics = read_json(folder / METRICS, dict)
     if metric == "loss" and metrics.get("calibration"):
         return float(metrics["calibration"]["validation"]["loss"]["after"])
     return float(metrics["validation"][metric])
@@ -195,11 +196,15 @@ def write_table(folder: Path) -> Table:
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
-    for group in configurations(table):
-        if (group["status"] == "done").all():
-            write_best(folder, group["job"].iloc[0])
-            break
+    if job := best_job(table):
+        write_best(folder, job)
     return table
+
+
+def best_job(table: Table) -> str | None:
+    """Return the first job of the best configuration of those whose seeds are all done."""
+    done = (group for group in configurations(table) if (group["status"] == "done").all())
+    return next((group["job"].iloc[0] for group in done), None)
 
 
 def _row(folder: Path) -> dict[str, Any]:
@@ -217,7 +222,7 @@ def _row(folder: Path) -> dict[str, Any]:
     baseline = metrics.get("baseline") or {}
     return row | {
         "status": "done",
-        score: validation_score(metrics, job["metric"]),
+        score: score_of(folder, job["metric"]),
         "test_accuracy": metrics["test"]["accuracy"],
         "test_macro_f1": metrics["test"]["macro_f1"],
         "tfidf_accuracy": baseline.get("accuracy", math.nan),
@@ -284,8 +289,7 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    done = groups[0][groups[0]["status"] == "done"]["job"]
-    show_line(console, verdict(folder, done.iloc[0]) if len(done) else "no job is done")
+    show_line(console, f"best: {best_job(table) or 'no configuration is done'}")
 
 
 def _compared(scores: Any, best: Any) -> str:
@@ -301,25 +305,6 @@ def _mean(values: Any) -> str:
         return f"{values.mean():.0f}" if len(values) else ""
     has_deviation = len(values) > 1 and values.name != "tfidf_accuracy"
     return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
-
-
-def verdict(folder: Path, job: str) -> str:
-    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
-
-    It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.training.baseline.differences`.
-    """
-    metrics = read_json(folder / job / METRICS, dict)
-    if not metrics.get("baseline"):
-        return f"best: {job}; with baseline=true it is compared with TF-IDF"
-    mean, low, high = (100 * share for share in metrics["baseline"]["differences"]["accuracy"])
-    found = f"{job}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
-    if low > 0:
-        return f"best: {found}; take it"
-    seconds = f"{metrics['seconds']['baseline']:.0f} s"
-    if high < 0:
-        return f"best: {found}; take TF-IDF, which trains in {seconds}"
-    return f"best: {found}; TF-IDF is as good, and trains in {seconds}"
 
 
 def write_best(folder: Path, job: str) -> None:

@@ -15,7 +15,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
-from headscope.cli.sweep import write_best
+from headscope.cli.sweep import score_of, write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
 from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
@@ -174,7 +174,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         check(settings)
         with logged(folder) as log:
             pruning = PyTorchLightningPruningCallback(trial, f"validation/{value}")
-            report = train(settings, log, [pruning])
+            train(settings, log, [pruning])
     except UserError as error:
         reason = message_of(error).split("\n")[0]
         trial.set_user_attr("failure", reason)
@@ -183,8 +183,6 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         retry = optuna.storages.RetryHeartbeatStaleTrialCallback()
         retry(trial.study, trial.study.trials[trial.number])
         raise KeyboardInterrupt from stopped
-    assert report is not None  # torchrun starts no search
-    best = report.validation
-    if value == TEMPERED and report.tempered:
-        best = report.tempered["validation"]
-    return float(getattr(best, metric))
+    score = score_of(folder, metric)
+    assert score is not None, "the run is done"
+    return score

@@ -107,78 +107,45 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
 # What the labels of a column are called.
 
 
-def labels_of(
-    dataset: Dataset, where: str, config: DataConfig, num_classes: int | None = None
-) -> list[Names]:
+def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     """Return the names of each row's labels; several of them only with data.multi_label.
 
-    There a cell is a list of labels or of 0 and 1 for each class, or a string that is split. A
-    null, also in a list, is a gap, and so is an empty string, but for one that is split: it has no
-    label.
+    There a cell is a list of labels, or a string that is split. A null, also in a list, is a gap,
+    and so is an empty string, but for one that is split: it has no label.
 
     Raises:
-        DataError: for fractions, a label twice in a list, or lists that can be read in two ways.
+        DataError: for fractions, a number twice in a list, or lists that all hold 0 and 1.
     """
     names = names_of_class_label(dataset, config)
     cells = list(values(dataset, config.label_column))
-    try:
-        if is_many_hot(cells, num_classes):
-            for row, cell in enumerate(cells):
-                if cell is not None:
-                    cells[row] = [number for number, has in enumerate(cell) if has]
+    if config.multi_label:
+        cells = [
+            list(filter(str.strip, cell.split(config.label_separator)))
+            if isinstance(cell, str)
+            else cell
+            for cell in cells
+        ]
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    if lists and all({*cell} == {0, 1} for cell in lists):  # of two classes, no number is twice
+        raise _no_labels(where, lists[0])
 
-        @cache  # rows share lists: a split may have millions
-        def names_in(*labels: Any) -> Names:
-            return _names_in(labels, names)
+    @cache  # rows share lists: a split may have millions
+    def names_in(*labels: Any) -> Names:
+        if any(map(is_gap, labels)):
+            return None
+        numbers = [label for label in labels if not isinstance(label, str)]
+        if any(number % 1 for number in numbers) or len(numbers) > len(set(numbers)):
+            raise _no_labels(where, numbers)
+        return [label_name(label, names) for label in labels]
 
-        separator = config.label_separator if config.multi_label else None
-        return [names_in(*_labels_in(cell, separator)) for cell in cells]
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def is_many_hot(cells: Sequence[Any], num_classes: int | None = None) -> bool:
-    """Tell whether lists hold 0 or 1 for each class, not the numbers of the classes of a text.
-
-    They do if all have as many numbers as there are classes, two or more, and each is 0 or 1.
-
-    Raises:
-        ValueError: for lists such as [1, 0] alone, which could be both classes of two, or for lists
-            of another length than there are classes.
-    """
-    lists = [cell for cell in cells if cell is not None]
-    widths = {len(cell) if isinstance(cell, list) else 0 for cell in lists}
-    width = max(widths, default=0)
-    if len(widths) > 1 or width < 2 or any(value not in (0, 1) for cell in lists for value in cell):
-        return False
-    if all(sorted(cell) == [0, 1] and not isinstance(cell[0], bool | float) for cell in lists):
-        if num_classes not in (None, 2):
-            return False
-        raise ValueError(
-            f"labels such as {lists[0]} may be 0 or 1 for each class, or both classes by number; "
-            "write [1.0, 0.0] for the first, and names of classes for the second"
-        )
-    if num_classes not in (None, width):
-        raise ValueError(f"expected 0 or 1 for each of {num_classes} classes, got {lists[0]}")
-    return True
+    return [names_in(*cell) if isinstance(cell, list) else names_in(cell) for cell in cells]
 
 
-def _labels_in(cell: Any, separator: str | None) -> list[Any]:
-    if separator is not None and isinstance(cell, str):
-        return split_labels(cell, separator)
-    return cell if isinstance(cell, list) else [cell]
-
-
-def _names_in(labels: Sequence[Any], names: list[str]) -> Names:
-    if any(map(is_gap, labels)):
-        return None
-    numbers = [label for label in labels if not isinstance(label, str)]
-    if any(number % 1 for number in numbers) or len(numbers) > len(set(numbers)):
-        raise ValueError(
-            "expected integers or strings, each once, or 0 or 1 for each class in all rows, got "
-            f"[{listed(numbers)}]"
-        )
-    return [label_name(label, names) for label in labels]
+def _no_labels(where: str, numbers: Sequence[Any]) -> DataError:
+    return DataError(
+        f"{where}: expected integers or strings, each once, got [{listed(numbers)}]; 0 or 1 for "
+        "each class is not read: write the classes that a text has"
+    )
 
 
 def label_name(label: Any, names: Sequence[str] = ()) -> str:
@@ -193,11 +160,6 @@ def label_name(label: Any, names: Sequence[str] = ()) -> str:
         return name.lower() if name.lower() in ("true", "false") else name
     number = int(label)
     return names[number] if 0 <= number < len(names) else str(number)
-
-
-def split_labels(cell: str, separator: str) -> list[str]:
-    """Return the labels between separators; an empty cell holds none."""
-    return [part.strip() for part in cell.split(separator) if part.strip()]
 
 
 def is_gap(value: Any) -> bool:

@@ -36,10 +36,9 @@ from headscope.data.rows import check_names, read_rows
 from headscope.data.source import load_source, quiet, reason
 from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
 from headscope.ground.errors import DataError, listed, warn
-from headscope.ground.files import content_key, digest
-from headscope.settings.config import DataConfig
+from headscope.ground.files import digest
+from headscope.settings.config import ROLES, DataConfig
 
-ROLES = ("train", "validation", "test")  # the splits of a run
 TEXTS = re.compile("(large_)?string(_view)?|null")
 LABELS = re.compile("(large_)?string(_view)?|bool|null|u?int.*|float.*|half|double")
 
@@ -115,7 +114,7 @@ def load_split(config: DataConfig, name: str | None, labels: list[str]) -> tuple
     """
     source = load_source(config)
     name = name or (next(iter(source)) if len(source) == 1 else config.test_split)
-    split = read_split(source, str(name), config, len(labels))
+    split = read_split(source, str(name), config)
     return limited(split.with_labels(labels, config), config.limit, config.split_seed), split.name
 
 
@@ -124,7 +123,7 @@ def digests_of_split(split: Dataset) -> dict[str, Any]:
     labels = numbers(split, "label").astype(np.int64)
     return {
         "rows": len(split),
-        "texts": content_key(column_digests(split, texts_among(split.column_names))),
+        "texts": digest(column_digests(split, texts_among(split.column_names))).hex(),
         "labels": hashlib.blake2b(labels.tobytes(), digest_size=16).hexdigest(),
     }
 
@@ -239,7 +238,7 @@ class Split:
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
             hint = " (-1 often marks a split without labels: name another split)"
             raise DataError(
-                f"{place(self.name, config, config.label_column)}: {rows} of {len(self.labels)} "
+                f"{place(self.name, config)}: {rows} of {len(self.labels)} "
                 f"rows have unknown labels {listed(sorted(unknown))}; expected {listed(classes)}"
                 f"{hint if '-1' in unknown else ''}"
             )
@@ -255,9 +254,7 @@ class Split:
             return texts.add_column("label", column).add_column("row", self.rows)
 
 
-def read_split(
-    source: DatasetDict, name: str, config: DataConfig, num_classes: int | None = None
-) -> Split:
+def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     """Check columns and labels of a split, and return its rows with a text and a label.
 
     Others are an error unless data.drop_empty is set.
@@ -269,8 +266,7 @@ def read_split(
         )
     dataset = source[name]
     check_columns(dataset, name, config)
-    where = place(name, config, config.label_column)
-    labels = labels_of(dataset, where, config, num_classes)
+    labels = labels_of(dataset, place(name, config), config)
     gaps = {
         column: np.fromiter(map(is_gap, values(dataset, column)), bool)
         for column in text_columns(config)
@@ -309,8 +305,8 @@ def check_columns(dataset: Dataset, split: str, config: DataConfig) -> None:
             feature = getattr(feature, "feature", feature) if config.multi_label else feature
             pattern = LABELS
             expected = "integers, strings or, with data.multi_label=true, lists of them"
-        if not pattern.fullmatch(kind_of(feature)):
-            got = kind_of(feature)
+        got = kind_of(feature)
+        if not pattern.fullmatch(got):
             raise DataError(f"{where}: column {column!r}: expected {expected}, got {got}")
     try:  # a parquet file may hold bytes that are not UTF-8
         dataset.select_columns(columns).data.validate(full=True)
@@ -323,9 +319,9 @@ def kind_of(feature: Any) -> str:
     return str(getattr(feature, "dtype", type(feature).__name__))
 
 
-def place(split: str, config: DataConfig, column: str) -> str:
-    """Return where something stands, for a message."""
-    return f"{config.file_of(split)}, split {split}, column {column!r}"
+def place(split: str, config: DataConfig) -> str:
+    """Return where the labels of a split stand, for a message."""
+    return f"{config.file_of(split)}, split {split}, column {config.label_column!r}"
 
 
 # What is checked before anything is trained.

@@ -26,7 +26,7 @@ from headscope.data.batching import (
     encode_rows,
 )
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
-from headscope.data.corpus import ROLES, Corpus, groups_of, load_corpus
+from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
     EvidenceTexts,
     EvidenceVocabulary,
@@ -39,8 +39,8 @@ from headscope.data.evidence import (
 from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import cache_folder, content_key, write_atomic
-from headscope.settings.config import DataConfig, TokenizerConfig
+from headscope.ground.files import cache_folder, digest, write_atomic
+from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
 Phase = Callable[[str], AbstractContextManager[Any]]
@@ -199,7 +199,7 @@ def encode(
     columns = texts_among(dataset.column_names)
     settings = f"{tokenizers.__version__} {tokenizer.to_str()} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
-    key = content_key([settings, *columns, *column_digests(dataset, columns)])
+    key = digest([settings, *columns, *column_digests(dataset, columns)]).hex()
     path = cache / "encoded" / f"{key}.safetensors"
     if not path.exists():
         write_atomic(path, lambda file: _write_encoded(tokenizer, dataset, file, with_words))

@@ -45,7 +45,6 @@ UNREADABLE = (
     lzma.LZMAError,
     zlib.error,
 )
-OBJECT = 'an object such as {"text": "..."}'
 
 
 def format_of(path: Path) -> str:
@@ -175,7 +174,8 @@ def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
             value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
         for row in value if isinstance(value, list) else [value]:
             if not isinstance(row, dict):
-                raise ValueError(f"expected {OBJECT}, got {shown(json.dumps(row))}")
+                got = shown(json.dumps(row))
+                raise ValueError(f'expected an object such as {{"text": "..."}}, got {got}')
             yield row
 
 

@@ -17,7 +17,7 @@ from headscope.data.rows import Row, as_text, check_names, format_of, read_rows
 from headscope.ground.errors import DataError, first_line, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
-from headscope.settings.extension import called, is_import_path, resolve
+from headscope.settings.extension import is_import_path, own_code
 
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
@@ -67,7 +67,8 @@ def load_source(config: DataConfig) -> DatasetDict:
 
 def load_own(config: DataConfig) -> DatasetDict:
     """Return what your function does: split -> a `datasets.Dataset` or dictionaries by column."""
-    splits = called("data.path", config.path, resolve("data.path", config.path), config)
+    with own_code("data.path", config.path) as load:
+        splits = load(config)
     found = DatasetDict()
     try:
         for split, rows in splits.items():

@@ -20,7 +20,7 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.ground.files import content_key, write_text
+from headscope.ground.files import digest, write_text
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -106,7 +106,7 @@ def trained_tokenizer(
     tokens. `texts` is iterated twice, for the cache's key and to train, so it is no iterator.
     """
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
-    path = cache / "tokenizers" / f"{content_key(chain([settings], texts))}.json"
+    path = cache / "tokenizers" / f"{digest(chain([settings], texts)).hex()}.json"
     if not path.exists():
         tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)

@@ -2,15 +2,13 @@
 
     python classify.py texts.txt > labels.jsonl      a text a line; of pairs: text, a tab, text
     python classify.py texts.csv > labels.jsonl      the columns of training; also .tsv, .jsonl
-    cat texts.txt | python classify.py --min-confidence 0.9
+    cat texts.txt | python classify.py
 
     from classify import Classifier
-    Classifier("model").predict(["a text", "another"], min_confidence=0.9)
+    Classifier("model").predict(["a text", "another"])
 
 A row of the output has the row of the input, the prediction (a list, if texts have any number of
-labels) and the probability of each class. With --min-confidence the prediction is empty where
-`abstained` says confidence, the highest probability is below it, or unfamiliar, too many tokens are
-unknown.
+labels) and the probability of each class.
 """
 
 import argparse
@@ -62,17 +60,9 @@ class Classifier:
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
         self.inputs = [each.name for each in self.session.get_inputs()]
-        self.num_unfamiliar = 0  # texts so far that are empty or unlike those of training
 
-    def predict(
-        self, texts: str | Sequence[str | tuple[str, str]], min_confidence: float | None = None
-    ) -> list[dict[str, Any]]:
+    def predict(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """Return for each text, or for the only one, its prediction and probabilities."""
-        least = min_confidence
-        if least is not None and not 0 <= least <= 1:
-            raise ValueError(f"min-confidence: expected a probability from 0 to 1, got {least}")
-        if least is not None and self.settings["multi_label"]:
-            raise ValueError("min-confidence: expected one label a text; this model has several")
         texts = [texts] if isinstance(texts, str) else texts
         parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
         columns = self.settings["columns"]
@@ -90,7 +80,10 @@ class Classifier:
             order = order[count:]
             shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
             for row, share, chosen in zip(batch, shares, classes, strict=True):
-                rows[row] = self.row(encodings[row], share, chosen, least)
+                names = [self.labels[number] for number in chosen.nonzero()[0]]
+                rows[row] = {"prediction": names if self.settings["multi_label"] else names[0]}
+                for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
+                    rows[row][f"probability_{label}"] = value
         return rows
 
     def run(self, encodings: list[Encoding], texts: Texts) -> Any:
@@ -106,30 +99,6 @@ class Classifier:
             tensors |= self.evidence(encodings, texts)
         given = {name: tensors[name] for name in self.inputs}
         return self.session.run(["probabilities", "predicted"], given)
-
-    def row(
-        self, encoding: Encoding, shares: np.ndarray, classes: np.ndarray, least: float | None
-    ) -> dict[str, Any]:
-        """Return what is said of a text."""
-        names = [self.labels[number] for number in classes.nonzero()[0]]
-        answer: dict[str, Any] = {"prediction": names if self.settings["multi_label"] else names[0]}
-        for label, share in zip(self.labels, shares.round(6).tolist(), strict=True):
-            answer[f"probability_{label}"] = share
-        is_unfamiliar = self.is_unfamiliar(encoding)
-        self.num_unfamiliar += is_unfamiliar
-        if least is not None:
-            reason = "" if shares.max() >= least else "confidence"
-            answer["abstained"] = "unfamiliar" if is_unfamiliar else reason
-            if answer["abstained"]:
-                answer["prediction"] = ""
-        return answer
-
-    def is_unfamiliar(self, encoding: Encoding) -> bool:
-        """Tell a text with more unknown tokens than those of training; one of no token is one."""
-        familiar = self.settings["familiar"]
-        words = [number for number in encoding.ids if number not in familiar["ends"]]
-        unknown = sum(number in familiar["unknown"] for number in words)
-        return bool((unknown / len(words) if words else 1.0) > familiar["most"])
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
@@ -202,24 +171,18 @@ def read(path: str | None, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def main(path: str | None, least: float | None) -> None:
+def main(path: str | None) -> None:
     """Write a row of JSON for each row of a file or of standard input."""
     classifier = Classifier(Path(__file__).parent)
     columns = classifier.settings["columns"]
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     rows = read(path, columns)
-    total = 0
     while window := list(islice(rows, 1024)):
-        total += len(window)
         texts: Any = [tuple(row[column] for column in columns) for row in window]
-        for row, answer in zip(window, classifier.predict(texts, least), strict=True):
+        for row, answer in zip(window, classifier.predict(texts), strict=True):
             taken = {f"input_{key}" if key in answer else key: row[key] for key in row}
             line = json.dumps(taken | answer, ensure_ascii=False)
             print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
-    if count := classifier.num_unfamiliar:
-        remedy = "" if least is not None else "; --min-confidence 0 gives them no label"
-        note = f"note: {count} of {total} texts are empty or unlike those of training{remedy}"
-        print(note, file=sys.stderr)
 
 
 if __name__ == "__main__":
@@ -227,10 +190,9 @@ if __name__ == "__main__":
     # The usage is in the description, and no second line of an error.
     parser = argparse.ArgumentParser(None, argparse.SUPPRESS, __doc__, formatter_class=raw)
     parser.add_argument("texts", nargs="?", help="a file; standard input without one")
-    parser.add_argument("--min-confidence", type=float, help="abstain below this probability")
     given = parser.parse_args()
     try:
-        main(given.texts, given.min_confidence)
+        main(given.texts)
     except BrokenPipeError:  # of `| head`
         sys.stderr.close()
     except Exception as error:  # no such file, no UTF-8, a damaged model: one line says which

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
-from headscope.runs.abstaining import token_kinds
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
 
@@ -120,9 +119,10 @@ def metadata(run: Run) -> dict[str, str]:
         "labels": run.labels,
         "multi_label": data.multi_label,
         "columns": [data.text_column, *[data.text_pair_column] * bool(data.text_pair_column)],
-        "familiar": token_kinds(run.tokenizer) | {"most": run.chosen.most_unknown},
     }
     keys = b"" if run.evidence is None else run.evidence.keys.tobytes()
-    ngrams = base64.b64encode(keys).decode()
-    tokenizer = run.tokenizer.to_str()
-    return {"headscope": json.dumps(settings), "tokenizer": tokenizer, "ngrams": ngrams}
+    return {
+        "headscope": json.dumps(settings),
+        "tokenizer": run.tokenizer.to_str(),
+        "ngrams": base64.b64encode(keys).decode(),
+    }

@@ -20,7 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 from headscope.ground.errors import RunError, UserError, first_line
 
 PARTIAL = ".headscope-partial-"  # how a file is called until it is whole; a killed writer leaves it
-MIB = 2**20
 TRY_ANOTHER = "choose another run, or train again"
 
 
@@ -180,8 +179,3 @@ def digest(parts: Iterable[str]) -> bytes:
         # ("ab", "c") is not ("a", "bc")
         result.update(len(encoded).to_bytes(8, "little") + encoded)
     return result.digest()
-
-
-def content_key(parts: Iterable[str]) -> str:
-    """Return the digest of some texts as 32 hexadecimal digits."""
-    return digest(parts).hex()

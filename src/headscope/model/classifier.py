@@ -23,7 +23,7 @@ from headscope.ground.errors import ConfigError
 from headscope.model.pooling import PaddingMask, build_pooling
 from headscope.model.pretrained import FrozenEncoder
 from headscope.settings.config import ModelConfig
-from headscope.settings.extension import called, is_import_path, resolve
+from headscope.settings.extension import is_import_path, own_code
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 STD_BESIDE_FEATURES = 0.02  # a frozen encoder's vectors say more than the counts of few texts
@@ -361,28 +361,22 @@ def build_attention(config: ModelConfig, rotary: RotaryPositions | None = None) 
 
 def _own_attention(config: ModelConfig, rotary: RotaryPositions | None) -> HeadedAttention:
     """Return a layer of the user's own class, after a trial."""
-    key = "model.attention"
-    path = config.attention
-    kind = resolve(key, path)
-    if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
-        raise ConfigError(f"{key}={path}: expected a subclass of headscope.HeadedAttention")
     settings: dict[str, Any] = {"dropout": config.attention_dropout, "rotary": rotary}
-    if issubclass(kind, MultiHeadAttention):
-        settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
-    elif config.num_kv_heads is not None:
-        settings["num_kv_heads"] = config.num_kv_heads
-    D = config.d_model
-    layer: HeadedAttention = called(
-        key, path, kind, embed_dim=D, num_heads=config.num_heads, **settings
-    )
-    if fault := called(key, path, _fault, layer, D):
-        raise ConfigError(f"{key}={path}: {fault}")
+    with own_code("model.attention", config.attention) as kind:
+        if not (isinstance(kind, type) and issubclass(kind, HeadedAttention)):
+            raise ConfigError("expected a subclass of headscope.HeadedAttention")
+        if issubclass(kind, MultiHeadAttention):
+            settings |= {"batch_first": True, "num_kv_heads": config.num_kv_heads}
+        elif config.num_kv_heads is not None:
+            settings["num_kv_heads"] = config.num_kv_heads
+        layer = kind(embed_dim=config.d_model, num_heads=config.num_heads, **settings)
+        _check_layer(layer, config.d_model)
     return layer
 
 
 @torch.no_grad()
-def _fault(layer: HeadedAttention, D: int) -> str | None:
-    """Return what is wrong with a layer, tried on two texts of three tokens, one padding."""
+def _check_layer(layer: HeadedAttention, D: int) -> None:
+    """Raise a ConfigError for a layer, tried on two texts of three tokens, one padding."""
     calls: list[AttentionCall] = []
     tokens = torch.linspace(-1, 1, 6 * D).view(2, 3, D)
     padding = torch.tensor([[False] * 3, [False, False, True]])
@@ -392,14 +386,14 @@ def _fault(layer: HeadedAttention, D: int) -> str | None:
     layer.train()
     layer.observers.clear()
     if output.shape != (2, 1, D):
-        return f"output: expected [2, 1, {D}], got {list(output.shape)}"
+        raise ConfigError(f"output: expected [2, 1, {D}], got {list(output.shape)}")
     if [call.shape for call in calls] != [(2, layer.num_heads, 1, 3)]:
-        return "its heads cannot be observed: forward must call self.attend_heads once"
+        raise ConfigError("its heads cannot be observed: forward must call self.attend_heads once")
     if calls[0].weights()[1, :, :, 2].any():
-        return "attends to padding: pass key_padding_mask on (headscope.attention.merge_masks)"
+        remedy = "pass key_padding_mask on (headscope.attention.merge_masks)"
+        raise ConfigError(f"attends to padding: {remedy}")
     head_outputs = calls[0].head_outputs
     assert head_outputs is not None, "of a layer with heads"
     merged = head_outputs.transpose(1, 2).flatten(2)  # [B, H, Q, E] -> [B, Q, D]
     if not torch.allclose(layer.output_projection(merged), output, atol=1e-5):
-        return "its output is not self.output_projection of what self.attend_heads returns"
-    return None
+        raise ConfigError("its output is not self.output_projection of self.attend_heads")

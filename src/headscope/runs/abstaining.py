@@ -19,20 +19,11 @@ Point = tuple[float, int, int]  # a confidence, the texts that reach it, those o
 Values = Float[np.ndarray, " N"]
 
 
-def token_kinds(tokenizer: Tokenizer) -> dict[str, list[int]]:
-    """Return the ids of unknown tokens, and of those around each text, such as [CLS]."""
-    unknown = map(tokenizer.token_to_id, UNKNOWN_TOKENS)
-    return {
-        "unknown": [each for each in unknown if each is not None],
-        "ends": tokenizer.encode("").ids,
-    }
-
-
 def unknown_share(tokenizer: Tokenizer, texts: EncodedTexts) -> Values:
     """Return each text's share of unknown tokens, those around it left out; 1 of an empty text."""
-    kinds = token_kinds(tokenizer)
-    is_word = ~np.isin(texts.ids, kinds["ends"])
-    is_unknown = np.isin(texts.ids, kinds["unknown"])
+    unknown_ids = [tokenizer.token_to_id(token) for token in UNKNOWN_TOKENS]
+    is_word = ~np.isin(texts.ids, tokenizer.encode("").ids)
+    is_unknown = np.isin(texts.ids, [number for number in unknown_ids if number is not None])
     words, unknown = (
         np.diff(np.append(0, np.cumsum(each))[texts.starts]) for each in (is_word, is_unknown)
     )

@@ -4,7 +4,6 @@
         model.safetensors    the model: its best weights by tempered validation loss, and all that
                              decides an answer; the only file that is read to use a run
         metrics.json         scores, baseline, facts about data and training, seconds
-        errors.csv           the misclassified test texts, that of the highest loss first
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them
         checkpoints/         last.ckpt, the only file that is read to resume a run
@@ -37,7 +36,7 @@ from torch import Tensor, nn
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError
-from headscope.ground.files import content_key, reading, write_atomic, write_text
+from headscope.ground.files import digest, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -54,9 +53,8 @@ from headscope.settings.extension import check_allowed
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
-ERRORS = "errors.csv"
 REPORT = "report.html"
-DERIVED_FILES = (METRICS, ERRORS, REPORT, "words.csv")  # made from the weights
+DERIVED_FILES = (METRICS, REPORT, "words.csv")  # made from the weights
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
 PATHS = (*SOURCES, "model.path", "model.features")
 NGRAMS = "ngrams"  # a tensor beside those of the network
@@ -111,7 +109,7 @@ class Setup:
     def identity(self) -> str:
         """Return a digest of the settings that cannot change and of the texts."""
         fixed = fixed_settings(self.config)
-        return content_key([json.dumps([fixed, self.digests], sort_keys=True)])
+        return digest([json.dumps([fixed, self.digests], sort_keys=True)]).hex()
 
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""

@@ -8,13 +8,14 @@ import torch
 from datasets import Dataset
 
 from headscope.data.columns import numbers, text_rows
-from headscope.data.corpus import ROLES, Corpus, digests_of_split, load_corpus, load_split
+from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.folder import Digests, Setup
 from headscope.runs.run import Run
-from headscope.settings.checks import check, message
+from headscope.settings.checks import check
 from headscope.settings.commands import LabelledTextsConfig
+from headscope.settings.config import ROLES
 
 
 def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
@@ -36,15 +37,6 @@ def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
     if len(texts) == 0:
         raise DataError(f"split {split} has no texts")
     return texts, split
-
-
-def typed_texts(run: Run, text: str | None, text_pair: str | None) -> tuple[str, ...]:
-    """Return the text, or the pair, of a command; ConfigError for one without the other."""
-    is_pair = run.config.data.text_pair_column is not None
-    if text is not None and is_pair != (text_pair is not None):
-        expected = "a second text" if is_pair else "null"
-        raise ConfigError(message("text_pair", f"{expected} for run={run.folder}", text_pair))
-    return tuple(part for part in (text, text_pair) if part is not None)
 
 
 def texts_and_labels(

@@ -20,7 +20,14 @@ from headscope.settings.checks import (
     key,
     override,
 )
-from headscope.settings.config import Accelerator, Count, DataConfig, Integer, TrainConfig
+from headscope.settings.config import (
+    ROLES,
+    Accelerator,
+    Count,
+    DataConfig,
+    Integer,
+    TrainConfig,
+)
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 THE_RUNS = "null: the run's"
@@ -104,7 +111,7 @@ class LabelledTextsConfig(Settings):
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
-        if self.data is None and self.split not in (None, "train", "validation", "test"):
+        if self.data is None and self.split not in (None, *ROLES):
             yield "split", "train, validation or test for the run's own data"
 
 
@@ -122,16 +129,9 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 class EvaluateConfig(LabelledTextsConfig):
     """Score a finished run on its test split, or on other data with the same labels."""
 
-    against: str | None = key(
-        None,
-        "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
-        "these texts: the difference on the same texts, with its interval",
+    against: RunFolder | None = key(
+        None, "another run folder: the difference on the same texts, with its interval"
     )
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.against is not None and not Path(self.against).exists():
-            yield "against", "a run folder or a file", existing_runs(self.against)
 
 
 @dataclass(config=STRICT)
@@ -206,7 +206,6 @@ class LabelsConfig(WritesFile):
     endings = (".csv", ".jsonl")
     run: RunFolder
     output: str = key("labels.csv", "csv or jsonl file")
-    id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
 
@@ -259,24 +258,15 @@ class PageConfig(WritesFile):
 
     run: RunFolder
     output: str = key("page.html", "HTML file")
-    text: str | None = key(None, "the text in the box at first; null: the first example")
-    text_pair: str | None = key(None, "second text, for a model trained on pairs")
     dtype: Literal["float32", "float16"] = key(
         "float32",
         "type of the stored weights; float16 halves the page and changes logits by about 0.001",
     )
-    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(
-        10.0, "largest page in MB; a MiniLM needs 120"
-    )
+    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(10.0, "largest page in MB")
     examples: Annotated[int, Field(ge=0, le=60)] = key(
         9,
         "validation texts to choose from, right, wrong and unsure ones; 0: no text of the data",
     )
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.text_pair is not None and self.text is None:
-            yield "text", "a text beside text_pair"
 
 
 @dataclass(config=STRICT)

@@ -32,8 +32,8 @@ from headscope.settings.checks import (
 from headscope.settings.extension import is_import_path
 
 EMBEDDED = "licenses"
+ROLES = ("train", "validation", "test")  # the splits of a run
 FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
-TokenizerKind = Literal["words", "bpe"]
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -147,7 +147,7 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: TokenizerKind = key("words", "whole words, or byte-level BPE")
+    kind: Literal["words", "bpe"] = key("words", "whole words, or byte-level BPE")
     vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
     min_frequency: Count = key(2, "minimum frequency")
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")

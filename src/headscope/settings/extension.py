@@ -7,7 +7,8 @@ it. docs/extending.md says how each is called.
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from headscope.ground.errors import ConfigError, RunError
@@ -31,24 +32,12 @@ def check_allowed(settings: Mapping[str, str], folder: object, allow_code: bool)
         )
 
 
-def resolve(key: str, path: str) -> Callable[..., Any]:
-    """Import what a path names; a ConfigError if it cannot be imported or called."""
+@contextmanager
+def own_code(key: str, path: str) -> Iterator[Any]:
+    """Import what a path names, for a block; a ConfigError if either raises an error."""
     try:
-        function: Callable[..., Any] = pkgutil.resolve_name(path)
+        yield pkgutil.resolve_name(path)
+    except ConfigError as error:
+        raise ConfigError(f"{key}={path}: {error}") from error
     except Exception as error:  # whatever the module raises when it is run
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{key}={path}: cannot be imported: {reason}") from error
-    if not callable(function):
-        kind = type(function).__name__
-        raise ConfigError(f"{key}={path}: expected a class or a function, got a {kind}")
-    return function
-
-
-def called(key: str, path: str, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call what a path names; a ConfigError if it raises an error."""
-    try:
-        return function(*args, **named)
-    except Exception as error:
-        given = ", ".join([*(type(value).__name__ for value in args), *named])
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{key}={path}: called with ({given}): {reason}") from error
+        raise ConfigError(f"{key}={path}: {type(error).__name__}: {error}") from error

@@ -13,7 +13,7 @@ from rich.table import Table
 from headscope.ground.errors import listed, printable
 from headscope.ground.terminal import show_line
 from headscope.record.explanation import signed
-from headscope.runs.folder import ERRORS, REPORT
+from headscope.runs.folder import REPORT
 from headscope.training.baseline import above
 from headscope.training.report import (
     ABLATION,
@@ -75,7 +75,6 @@ def show_report(console: Console, report: Report) -> None:
     parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
     show_line(console, "  ".join(parts))
     show_line(console, f"run folder: {report.folder}")
-    show_line(console, f"wrong test texts: {report.folder / ERRORS}")
     if WORDS in facts:
         show_line(console, f"all test texts: {report.folder / REPORT}")
     show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")

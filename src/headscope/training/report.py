@@ -8,22 +8,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from datasets import Dataset
 from jaxtyping import Float, Int
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from headscope.data.columns import texts_among
 from headscope.ground.errors import shown
-from headscope.ground.files import write_text
-from headscope.ground.tables import csv_cell
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
-from headscope.record.schema import label_text
 from headscope.runs.abstaining import Point
-from headscope.runs.folder import ERRORS, METRICS, Chosen, save_json
+from headscope.runs.folder import METRICS, Chosen, save_json
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.tab.pictures import confusion_picture, reliability_picture
@@ -111,28 +105,6 @@ def plain(facts: Any) -> Any:
     if not isinstance(facts, dict):
         return facts
     return {re.sub(r"\W+", "_", name.lower()): plain(value) for name, value in facts.items()}
-
-
-def write_errors(report: Report, test: Dataset) -> None:
-    """Write errors.csv: the misclassified texts of the test split, that of the highest loss first.
-
-    Its columns are the texts, label, prediction, and the probability of each class.
-    """
-    logits = report.logits.double() / report.temperature
-    probabilities = report.objective.probabilities(logits)
-    losses = report.objective.losses(logits, report.targets)  # [N]
-    (wrong,) = (~report.objective.correct(logits, report.targets)).nonzero(as_tuple=True)
-    truth = report.objective.has(report.targets, len(report.labels))
-    given = report.objective.names(truth, report.labels)
-    predicted = report.objective.names(report.objective.predicted(probabilities), report.labels)
-    order = wrong[losses[wrong].argsort(descending=True, stable=True)].numpy()
-    rows = pd.DataFrame(test.select_columns(texts_among(test.column_names))[order])
-    rows["label"] = [label_text(given[row]) for row in order]
-    rows["prediction"] = [label_text(predicted[row]) for row in order]
-    shares = probabilities[order].numpy().round(6)
-    rows[[f"probability_{name}" for name in report.labels]] = shares
-    content = rows.rename(columns=csv_cell).map(csv_cell).to_csv(index=False)
-    write_text(report.folder / ERRORS, content)
 
 
 def write_summaries(loggers: Sequence[Logger], report: Report) -> None:

@@ -20,7 +20,6 @@ from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.data.corpus import ROLES
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, warn
@@ -37,7 +36,7 @@ from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import check_data
 from headscope.settings.checks import check, flatten, override
-from headscope.settings.config import TrainConfig, is_run
+from headscope.settings.config import ROLES, TrainConfig, is_run
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import Best, RunCheckpoint, without_needless_warnings
 from headscope.training.console import show_facts, show_report
@@ -51,7 +50,7 @@ from headscope.training.distributed import (
 )
 from headscope.training.module import ClassifierModule, build_module, starting_point
 from headscope.training.recording import add_contributions, add_words, head_logger, study_heads
-from headscope.training.report import Report, write_errors, write_summaries
+from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
     Resumed,
     check_resumed,
@@ -151,7 +150,6 @@ def _train(
             report.compare("control", _control(setup, data, console))
     seconds["everything"] = time.perf_counter() - start
     with phase("pictures for TensorBoard"):
-        write_errors(report, data.corpus.splits["test"])
         write_summaries(trainer.loggers, report)
     report.save()  # last: metrics.json tells that the run has finished
     if config.inspection.enabled:

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, moved
-from headscope.data.columns import is_many_hot
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, listed, shown
@@ -174,6 +173,8 @@ class SequenceClassifier(PretrainedClassifier):
             return torch.tensor(rows).long()
         classes = torch.zeros(len(labels), C, dtype=torch.long)
         for row, names in enumerate(rows):
+            if len({*names}) < len(names):
+                raise DataError(f"labels[{row}]: expected a class once, got {shown(names)}")
             classes[row, [self._number(name) for name in names]] = 1
         return classes
 
@@ -206,6 +207,22 @@ class SequenceClassifier(PretrainedClassifier):
             )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def is_many_hot(rows: Sequence[list[Any]], num_classes: int) -> bool:
+    """Tell whether rows hold 0 or 1 for each class, not the numbers of the classes of a text.
+
+    Raises:
+        ValueError: for integers such as [1, 0] alone, which could be both classes of two.
+    """
+    if any(len(row) != num_classes or any(value not in (0, 1) for value in row) for row in rows):
+        return False
+    if all(sorted(row) == [0, 1] and not isinstance(row[0], bool | float) for row in rows):
+        raise ValueError(
+            f"labels such as {rows[0]} may be 0 or 1 for each class, or both classes by number; "
+            "write [1.0, 0.0] for the first, and names of classes for the second"
+        )
+    return True
 
 
 def ordered_names(names: Any, key: str) -> list[str]:
