@@ -58,10 +58,13 @@ def main() -> None:
 def read(folder: Path) -> Run:
     """Return the metrics of a run, and the size of its record."""
     metrics: Run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    steps = read_index(folder / FOLDER).steps if (folder / FOLDER).exists() else []
+    record = folder / FOLDER
+    steps = read_index(record).steps if record.exists() else []
     return metrics | {
         "records": len(steps),
-        "bytes": statistics.fmean(step.bytes for step in steps) if steps else 0,
+        "bytes": statistics.fmean((record / step.file).stat().st_size for step in steps)
+        if steps
+        else 0,
     }
 
 

@@ -1,6 +1,6 @@
 """What a record of heads holds: an index, and one file of arrays for each step.
 
-    <run>/heads/index.json             texts, layers, heads, and the steps that were kept
+    <run>/heads/index.json             texts, layers, heads, and the steps that were recorded
     <run>/heads/step_000000001200.npz  one step: every map, and the numbers of every head
 
 docs/record-format.md lists the arrays. A step's file is written before the index names it, and both
@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 FOLDER = "heads"
 INDEX = "index.json"
 RUN_NOTE = "run"  # among the notes: whose record it is
-VERSION: Final = 2
+VERSION: Final = 3
 Arrays = dict[str, np.ndarray]
 STRICT = ConfigDict(strict=True, extra="forbid")
 # Where an optional value is None, the file leaves its key out.
@@ -98,11 +98,10 @@ class PageText:
 
 @dataclass(frozen=True)
 class Step:
-    """A listed step: its number, the size of its file, and when that was written."""
+    """A listed step: its number, and when its file was written."""
 
     __pydantic_config__: ClassVar = STRICT
     step: int
-    bytes: int
     time: Annotated[float, Field(allow_inf_nan=False)]  # seconds since 1970
 
     @property
@@ -121,12 +120,9 @@ class Index:
     heads: list[int]  # number of heads of each layer
     classes: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    recorded: int = 0  # number of steps that were recorded, dropped ones included
-    every: int = 1  # every n-th of them is kept, and the first and the last
-    budget: int = 2**28  # bytes that the steps may take
     notes: dict[str, str] = field(default_factory=dict)
     best: Annotated[int | None, LEFT_OUT] = None  # the step that has the effects of ablation
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
 
 
 INDEX_ADAPTER = TypeAdapter(Index)

@@ -11,7 +11,6 @@ from torch import nn
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
-from headscope.ground.files import MIB
 from headscope.ground.terminal import Bar
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.contributions import mean_contributions
@@ -51,7 +50,7 @@ def head_logger(
     }
     texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
     try:  # it continues the record of a resumed run
-        recorder = HeadRecorder(folder, texts, labels, config.inspection.budget * MIB, notes)
+        recorder = HeadRecorder(folder, texts, labels, notes)
     except RecordError as error:
         raise RunError(
             f"resume={folder}: heads/{error}; move the folder heads away, or remove it"
