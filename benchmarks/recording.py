@@ -82,12 +82,12 @@ def rows(recorded: list[Run], plain: list[Run]) -> list[tuple[str, ...]]:
             )
         )
     recording = statistics.median(run["seconds"]["inspection"] for run in recorded)
-    causes = statistics.median(run["seconds"]["ablation"] for run in recorded)
+    ablation = statistics.median(run["seconds"]["ablation"] for run in recorded)
     return [
         *found,
         ("all records", f"{recording:.2f}", "", ""),
         ("one record", f"{recording / recorded[0]['records']:.2f}", "", ""),
-        ("what depends on each head, after training", f"{causes:.2f}", "", ""),
+        ("what depends on each head, after training", f"{ablation:.2f}", "", ""),
     ]
 
 

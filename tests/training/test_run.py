@@ -184,7 +184,7 @@ def test_max_steps_ends_with_a_validation_and_every_phase_has_its_name(small_con
     config = small_config(max_steps=3, accumulate=2)
     config.baseline = True
     config.inspection.num_probes = 0
-    config.inspection.causes = 8
+    config.inspection.ablation_texts = 8
     output = io.StringIO()
     report = train(config, Console(file=output, width=200, force_terminal=True))
     phases = (

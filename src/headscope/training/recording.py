@@ -110,7 +110,7 @@ def study_heads(
     best = (model, logger.probes, objective, temperature)
     num_heads = sum(headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
-    count = min(report.config.inspection.causes, len(data.labels("validation")), most)
+    count = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most)
     if count < 2 or not num_heads:
         record_best(logger.recorder, step, *best)
         return
