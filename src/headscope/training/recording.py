@@ -5,7 +5,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-from lightning.pytorch import Trainer
 from torch import nn
 
 from headscope.data.batching import Batch
@@ -34,7 +33,7 @@ MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads h
 LEAST_TEXTS = 100  # but as many
 
 
-def head_logger(
+def build_head_logger(
     setup: Setup, folder: Path, data: TextDataModule, module: ClassifierModule
 ) -> HeadLogger:
     """Return the callback that records probe texts and measures during training."""
@@ -95,34 +94,31 @@ def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
 
 
 def study_heads(
-    trainer: Trainer,
     module: ClassifierModule,
     data: TextDataModule,
-    logger: HeadLogger,
+    head_logger: HeadLogger,
     report: Report,
     bar: Bar,
 ) -> None:
     """Ablate each head of the best checkpoint on validation texts; add to record and report."""
     model = module.model
     objective = module.objective
-    temperature = report.temperature
-    step = report.facts_of_training["best_step"]
-    best = (model, logger.probes, objective, temperature)
     num_heads = sum(headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
-    count = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most)
-    if count < 2 or not num_heads:
-        record_best(logger.recorder, step, *best)
-        return
-    chooses, others = samples(report.config, data, count // 2, 2)
-    bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
-    result = study(model, chooses, others, logger.special, objective, bar.update)
-    record_best(logger.recorder, step, *best, study=result)
-    report.facts_of_training |= {
-        ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
-        HEADLINE: result.answer,
-        DETAILS: result.details,
-    }
+    size = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most) // 2
+    found = None
+    if size and num_heads:
+        chooses, others = samples(report.config, data, size, 2)
+        bar.update(0, name=f"ablating heads on {2 * size} texts")
+        found = study(model, chooses, others, head_logger.special, objective, bar.update)
+        report.facts_of_training |= {
+            ABLATION: {"texts": found.texts, "heads": found.loss_increases()},
+            HEADLINE: found.answer,
+            DETAILS: found.details,
+        }
+    step = report.facts_of_training["best_step"]
+    probes = head_logger.probes
+    record_best(head_logger.recorder, step, model, probes, objective, report.temperature, found)
 
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:

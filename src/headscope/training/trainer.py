@@ -44,15 +44,15 @@ def build_trainer(
     folder: Path,
     total_steps: int,
     console: Console | None = None,
-    recorder: HeadLogger | None = None,
+    head_logger: HeadLogger | None = None,
     others: Sequence[Callback] = (),
 ) -> pl.Trainer:
     """Return a Trainer with the device, precision and callbacks of the settings, and others."""
     config = setup.config
     settings = config.trainer
     callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
-    if recorder is not None:
-        callbacks.append(recorder)
+    if head_logger is not None:
+        callbacks.append(head_logger)
     if settings.patience is not None:
         callbacks.append(Patience(settings.patience))
     callbacks += [
