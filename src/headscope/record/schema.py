@@ -8,7 +8,7 @@ are written atomically, so every listed step can be read whenever the process wa
 pickled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -82,6 +82,14 @@ def encodable(text: str) -> str:
 def label_text(label: str | list[str]) -> str:
     """Return the class of a text, or any number of them, as one string."""
     return label if isinstance(label, str) else ", ".join(label) or "none"
+
+
+def stack_layers(layers: Sequence[np.ndarray], fill: float | str = np.nan) -> np.ndarray:
+    """Stack the layers' [H, ...] into [L, H, ...], with `fill` where a layer has fewer heads."""
+    H = max(map(len, layers))
+    rest = [(0, 0)] * (layers[0].ndim - 1)
+    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=fill) for it in layers]
+    return np.stack(padded)
 
 
 @dataclass(frozen=True, eq=False)
