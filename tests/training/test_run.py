@@ -167,7 +167,7 @@ def test_a_job_of_a_scheduler_is_one_process(
         monkeypatch.setenv(f"SLURM_{name}", value)
     tokenizer = train_tokenizer(iter(["a text"]), TokenizerConfig(vocab_size=300))
     setup = Setup(small_config(), ["bad", "good"], tokenizer, {})
-    assert build_trainer(setup, tmp_path, 1).world_size == 1
+    assert build_trainer(setup, tmp_path, 1, Console()).world_size == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -23,7 +23,7 @@ from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import REPORT, Setup
 from headscope.runs.run import Run
 from headscope.runs.texts import texts_and_labels
-from headscope.settings.config import InspectionConfig, TrainConfig
+from headscope.settings.config import InspectionConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
 
@@ -108,7 +108,7 @@ def study_heads(
     size = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most) // 2
     found = None
     if size and num_heads:
-        chooses, others = samples(report.config, data, size, 2)
+        chooses, others = samples(data, size, 2)
         bar.update(0, name=f"ablating heads on {2 * size} texts")
         found = study(model, chooses, others, head_logger.special, objective, bar.update)
         report.facts_of_training |= {
@@ -123,7 +123,7 @@ def study_heads(
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
-    texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+    texts = samples(data, CONTRIBUTION_TEXTS)[0]
     model = module.model
     means = mean_contributions(model, texts, module.objective, report.temperature)
     report.facts_of_training[CONTRIBUTIONS] = means
@@ -137,9 +137,7 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def samples(
-    config: TrainConfig, data: TextDataModule, size: int, count: int = 1
-) -> list[list[Batch]]:
+def samples(data: TextDataModule, size: int, count: int = 1) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
     texts = data.batches("validation")
-    return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)
+    return draw_samples(texts, size, data.config.tokens_per_batch, data.seed, count)

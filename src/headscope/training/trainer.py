@@ -43,7 +43,7 @@ def build_trainer(
     setup: Setup,
     folder: Path,
     total_steps: int,
-    console: Console | None = None,
+    console: Console,
     head_logger: HeadLogger | None = None,
     others: Sequence[Callback] = (),
 ) -> pl.Trainer:
@@ -57,7 +57,7 @@ def build_trainer(
         callbacks.append(Patience(settings.patience))
     callbacks += [
         StopAtLastStep(total_steps),
-        RunProgress(total_steps, console or Console(), settings.progress),
+        RunProgress(total_steps, console, settings.progress),
         RunCheckpoint(folder / LAST, setup),
     ]
     strategy: Any = "auto"
