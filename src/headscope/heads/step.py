@@ -34,7 +34,7 @@ from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_array
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.explanation import CLASSES_KEPT, Explanation
-from headscope.record.reader import split_measures
+from headscope.record.reader import numbers_of
 from headscope.record.schema import Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
 
@@ -266,5 +266,4 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
         name: array.astype(np.float16) if name.endswith("/weights") else array
         for name, array in output.arrays.items()
     }
-    of_heads, others = split_measures(step)
-    return PageText(output.text, arrays, of_heads, notes, others)
+    return PageText(output.text, arrays, numbers_of(step), notes)

@@ -20,6 +20,8 @@ INDEX = "index.json"
 RUN_NOTE = "run"  # among the notes: whose record it is
 VERSION: Final = 3
 Arrays = dict[str, np.ndarray]
+# "measures": {measure: {"mean": [layer][head], "error": ...}}; "extra": a step's other arrays
+Numbers = dict[str, dict[str, Any]]
 STRICT = ConfigDict(strict=True, extra="forbid")
 # Where an optional value is None, the file leaves its key out.
 LEFT_OUT = Field(exclude_if=lambda value: value is None)
@@ -98,10 +100,8 @@ class PageText:
 
     text: Text
     arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
-    # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
-    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=lambda: {"measures": {}, "extra": {}})
     notes: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,7 @@ class HeadRecorder:
         notes: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(logdir) / FOLDER
-        self.index = Index(list(texts), [], [], list(classes))
-        self.index.notes = dict(notes or {})
+        self.index = Index(list(texts), [], [], list(classes), notes=dict(notes or {}))
         self._replaced: set[str] = set()  # files of an older record of other texts
         if (self.folder / INDEX).exists():
             self._resume(read_index(self.folder))

@@ -69,7 +69,7 @@ def page(
         "steps": [{"step": 0, "time": 0}],
         "notes": {},
     }
-    if all("effects" in text.extra for text in texts):
+    if all("effects" in text.numbers["extra"] for text in texts):
         index["best"] = 0  # the step with the effects of ablation
     content = {"index": index, "texts": list(map(_content, texts))}
     return _document(title, content, "index")
@@ -111,13 +111,8 @@ def _num_heads(arrays: Arrays, layer: int) -> int:
 
 def _content(text: PageText) -> dict[str, Any]:
     """Return what the tab would fetch of a text: its maps, and the numbers of its step."""
-    measures = {
-        name: {"mean": kinds["mean"], "error": kinds.get("error")}
-        for name, kinds in text.measures.items()
-        if "mean" in kinds
-    }
     maps = base64.b64encode(pack(text.arrays)).decode("ascii")
-    return {"maps": maps, "numbers": {"measures": measures, "extra": dict(text.extra)}}
+    return {"maps": maps, "numbers": text.numbers}
 
 
 def write_page(path: Path, content: str) -> None:
