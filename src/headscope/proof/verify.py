@@ -78,20 +78,17 @@ def published_claims(precision: Precision) -> Iterator[Claim]:
     """Compare torch's layer and ours with the printed numbers."""
     printed = list(printed_numbers().values())
     tolerance = None if precision.dtype == torch.bfloat16 else PRINTED
-    for name, form in {
-        "torch's layer": nn.MultiheadAttention,
-        "our layer": precision.layer,
-    }.items():
+    for name, form in (("torch's layer", nn.MultiheadAttention), ("our layer", precision.layer)):
         computed = published_numbers(precision, form)
         yield precision.claim(name, "printed to 4 decimals", computed, printed, tolerance)
 
 
 @torch.no_grad()
-def published_numbers(precision: Precision, form: type[nn.Module]) -> list[Tensor]:
+def published_numbers(precision: Precision, form: Any) -> list[Tensor]:
     """Return the tensors of PUBLISHED as torch's layer or ours computes them."""
     torch.manual_seed(55)
     tokens = precision.cast(torch.randn(1, 5, 4))
-    layer: Any = form(4, 2, bias=False, batch_first=True)  # both draw the same weights
+    layer = form(4, 2, bias=False, batch_first=True)  # both draw the same weights
     layer.to(precision.device, precision.dtype)
     packed = tokens[0] @ layer.in_proj_weight.T  # [T, 3D]
     output, weights = layer(tokens, tokens, tokens, average_attn_weights=False)
