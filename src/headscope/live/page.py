@@ -120,7 +120,7 @@ def page_index(run: "Run") -> dict[str, Any]:
         "layers": [f"layer {number}" for number in range(len(heads))],
         "heads": heads,
         "classes": run.labels,
-        "steps": [{"step": 0, "time": 0}],
+        "steps": [{"step": 0}],
         "notes": notes,
         "curve": run.chosen.curve,  # how sure: see the prediction
         "most_unknown": run.chosen.most_unknown,

@@ -18,7 +18,7 @@ from typing import Any
 
 from headscope.ground.files import write_atomic
 from headscope.record.reader import pack
-from headscope.record.schema import Arrays, PageText, encodable
+from headscope.record.schema import PageText, encodable
 
 STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
@@ -58,15 +58,14 @@ def page(
     Layers and classes are names, classes in the order of the probabilities. One text is shown at a
     time.
     """
-    has_maps = [any(name.startswith("layer_0/") for name in text.arrays) for text in texts]
-    if not texts or not all(has_maps):
+    if not texts or not all("layer_0/weights" in text.arrays for text in texts):
         raise ValueError("a page needs at least one text, and the maps of each")
     index = {
         "texts": _index_of(texts),
         "layers": list(layers),
-        "heads": [_num_heads(texts[0].arrays, layer) for layer in range(len(layers))],
+        "heads": [len(texts[0].arrays[f"layer_{at}/weights"]) for at in range(len(layers))],
         "classes": list(classes),
-        "steps": [{"step": 0, "time": 0}],
+        "steps": [{"step": 0}],
         "notes": {},
     }
     if all("effects" in text.numbers["extra"] for text in texts):
@@ -103,10 +102,6 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
 
 def _index_of(texts: Sequence[PageText]) -> list[dict[str, Any]]:
     return [asdict(text.text) | {"notes": dict(text.notes)} for text in texts]
-
-
-def _num_heads(arrays: Arrays, layer: int) -> int:
-    return next(len(arrays[name]) for name in arrays if name.startswith(f"layer_{layer}/"))
 
 
 def _content(text: PageText) -> dict[str, Any]:
