@@ -58,10 +58,13 @@ def main() -> None:
 def read(folder: Path) -> Run:
     """Return the metrics of a run, and the size of its record."""
     metrics: Run = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    steps = read_index(folder / FOLDER).steps if (folder / FOLDER).exists() else []
+    record = folder / FOLDER
+    steps = read_index(record).steps if record.exists() else []
     return metrics | {
         "records": len(steps),
-        "bytes": statistics.fmean(step.bytes for step in steps) if steps else 0,
+        "bytes": statistics.fmean((record / step.file).stat().st_size for step in steps)
+        if steps
+        else 0,
     }
 
 
@@ -79,12 +82,12 @@ def rows(recorded: list[Run], plain: list[Run]) -> list[tuple[str, ...]]:
             )
         )
     recording = statistics.median(run["seconds"]["inspection"] for run in recorded)
-    causes = statistics.median(run["seconds"]["ablation"] for run in recorded)
+    ablation = statistics.median(run["seconds"]["ablation"] for run in recorded)
     return [
         *found,
         ("all records", f"{recording:.2f}", "", ""),
         ("one record", f"{recording / recorded[0]['records']:.2f}", "", ""),
-        ("what depends on each head, after training", f"{causes:.2f}", "", ""),
+        ("what depends on each head, after training", f"{ablation:.2f}", "", ""),
     ]
 
 

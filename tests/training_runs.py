@@ -127,7 +127,7 @@ def configured(
 def plain(folder: Path) -> TrainConfig:
     """Return the configuration of a run that learns, and records everything."""
     config = configured(folder, max_epochs=4)
-    config.baseline, config.inspection.every, config.inspection.causes = True, 7, 24
+    config.baseline, config.inspection.every, config.inspection.ablation_texts = True, 7, 24
     return config
 
 
@@ -147,7 +147,7 @@ def of_pairs(folder: Path) -> TrainConfig:
 def any_classes(folder: Path) -> TrainConfig:
     """Return one that learns texts with any number of labels."""
     config = configured(folder, comments(), max_epochs=12)
-    config.baseline, config.inspection.causes = True, 24
+    config.baseline, config.inspection.ablation_texts = True, 24
     return config
 
 

@@ -9,6 +9,7 @@ from headscope.heads.answer import accuracy_change, answer
 from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.sets import HeadSets
+from headscope.heads.step import study_arrays
 from headscope.heads.study import Study, study
 
 
@@ -29,7 +30,7 @@ def test_one_head_alone_carries_the_answer() -> None:
     states = [*found.effects.values()]
     assert states == [NO_EFFECT, MATTERS, NO_EFFECT, NO_EFFECT]
     assert found.sets.order[0] == ("attention", 1)
-    arrays = found.extra()
+    arrays = study_arrays(found)
     assert arrays["sets/heads"].shape == (4, 2)
     assert arrays["sets/enough"] == 1
     assert str(arrays["answer"]) == found.answer

@@ -80,6 +80,10 @@ def split(model: nn.Module, given: Sequence[Any]) -> Contributions:
     return decompose(model, given, T, lambda logits: logits)
 
 
+def parts_of(found: Contributions) -> list[Tensor]:
+    return [found.words, found.biases, *found.heads]
+
+
 def assert_sums(found: Contributions, model: nn.Module, given: Any, tolerance: float) -> None:
     with torch.no_grad():
         logits = model(*given).double()
@@ -105,6 +109,9 @@ def test_words_and_biases_sum_to_the_logits_of_our_networks(kind: str) -> None:
     assert found.biases.shape == (B, layers + 1, C)
     assert [heads.shape for heads in found.heads] == [(B, H, T, C)] * layers
     assert not found.words[1, LENGTHS[1] :].any(), "padding adds nothing"
+    alone = split(model, [None if it is None else it[1:] for it in given])
+    for of_text, of_batch in zip(parts_of(alone), parts_of(found), strict=True):
+        torch.testing.assert_close(of_text[0], of_batch[1], rtol=0, atol=1e-12)
 
 
 def test_so_do_those_of_pairs_and_evidence() -> None:

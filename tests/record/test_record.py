@@ -1,4 +1,4 @@
-"""What is recorded can be read again, whatever happened meanwhile, and fits its budget."""
+"""What is recorded can be read again, whatever happened meanwhile."""
 
 import json
 from collections.abc import Callable
@@ -62,32 +62,6 @@ def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [*read_step(path, is_of_heads)] == ["numbers/entropy/mean"]
 
 
-def test_within_a_budget_the_steps_that_stay_are_even_and_first_and_last_are_there(
-    tmp_path: Path,
-) -> None:
-    recorder = HeadRecorder(tmp_path, TEXTS)
-    recorder.write(0, step_of())
-    recorder.index.budget = 10 * recorder.index.steps[0].bytes + 100
-    for step in range(1, 41):
-        if step == 25:  # a resumed run
-            recorder = HeadRecorder(tmp_path, TEXTS, budget=recorder.index.budget)
-        recorder.write(step, step_of(1))
-        index = read_index(tmp_path / FOLDER)
-        assert sum(kept.bytes for kept in index.steps) <= index.budget
-        kept_steps = steps_in(tmp_path)
-        assert (kept_steps[0], kept_steps[-1]) == (0, step)
-        assert set(np.diff(kept_steps)[:-1]) <= {index.every}
-    assert index.recorded == 41
-    assert 5 <= len(index.steps) <= 10
-
-
-def test_two_steps_stay_whatever_they_take(tmp_path: Path) -> None:
-    recorder = HeadRecorder(tmp_path, TEXTS, budget=1)
-    for step in (0, 5, 9):
-        recorder.write(step, step_of())
-    assert steps_in(tmp_path) == [0, 9]
-
-
 def test_a_resumed_run_replaces_what_comes_later(tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
     for step in (0, 10, 20, 30):
@@ -97,7 +71,6 @@ def test_a_resumed_run_replaces_what_comes_later(tmp_path: Path) -> None:
     resumed.write(40, step_of(40))
     assert steps_in(tmp_path) == [0, 10, 20, 40]
     index = read_index(tmp_path / FOLDER)
-    assert index.recorded == 4
     name = "text_0/layer_0/weights"
     step = read_step(tmp_path / FOLDER / index.steps[2].file)
     np.testing.assert_array_equal(step[name], step_of(99)[name].astype(np.float16))
@@ -110,11 +83,10 @@ def test_a_step_can_be_added_to_as_long_as_it_is_there(tmp_path: Path) -> None:
     for step in (0, 10):
         recorder.write(step, step_of() | {"old": np.array([1.0])})
     recorder = HeadRecorder(tmp_path, TEXTS)  # another process, later
-    assert recorder.amend(0, {"other": np.array([0.1, 0.2])})
-    assert not recorder.amend(5, {})
+    recorder.amend(0, {"other": np.array([0.1, 0.2])})
+    recorder.amend(5, {})
+    assert steps_in(tmp_path) == [0, 10]
     index = read_index(tmp_path / FOLDER)
-    sizes = [(tmp_path / FOLDER / kept.file).stat().st_size for kept in index.steps]
-    assert [kept.bytes for kept in index.steps] == sizes
     arrays = read_step(tmp_path / FOLDER / index.steps[0].file)
     assert {*arrays} == {*step_of(), "old", "other"}
     assert arrays["other"].tolist() == [0.1, 0.2]
@@ -162,8 +134,8 @@ def test_what_is_no_map_is_rejected_with_its_place(
     [
         (lambda content: content[:-9], "cannot be read"),
         (lambda content: "", "cannot be read"),
-        (lambda content: content.replace('"version":2', '"version":1'), "of version 2 are read"),
-        (lambda content: content.replace('"recorded"', '"unknown"'), "unknown: "),
+        (lambda content: content.replace('"version":3', '"version":2'), "of version 3 are read"),
+        (lambda content: content.replace('"classes"', '"unknown"'), "unknown: "),
         (lambda content: content.replace('"step":0', '"step":"zero"'), r"steps\.0\.step: "),
         (lambda content: content.replace(":[null,0", ":[null,7"), r"texts\.0: .*segments"),
         (lambda content: content.replace('"[CLS]"', "[" * 9_000), "cannot be read"),

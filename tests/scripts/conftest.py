@@ -12,7 +12,7 @@ from training_runs import once
 
 # A training of a few seconds: on a few hundred texts, in one pass, by a small model.
 QUICK = ["trainer.max_epochs=1", "trainer.epoch_steps=1", "trainer.accelerator=cpu"]
-QUICK += ["model.d_model=32", "model.feedforward_size=32", "inspection.causes=24"]
+QUICK += ["model.d_model=32", "model.feedforward_size=32", "inspection.ablation_texts=24"]
 
 
 def on_the_default_data(folder: Path) -> Path:

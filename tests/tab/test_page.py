@@ -40,9 +40,8 @@ def make_text(
         [float(place * 5 % 7) for place in range(HEADS * at, HEADS * (at + 1))] for at in (0, 1)
     ]
     text = Text("text", words, " ".join(words), label)
-    numbers = details.pop("numbers", {"entropy": means})
-    measures = {name: {"mean": means} for name, means in numbers.items()}
-    return PageText(text, own | dict(arrays or {}), measures, **details), maps
+    numbers = {"measures": {"entropy": {"mean": means}}, "extra": {}}
+    return PageText(text, own | dict(arrays or {}), numbers, **details), maps
 
 
 def written(*texts: PageText, title: str = "Attention heads", classes: list[str] = CLASSES) -> str:
@@ -77,7 +76,7 @@ def contributions() -> dict[str, np.ndarray]:
 
 def test_everything_comes_back_as_it_was_and_text_holds_no_markup() -> None:
     shown, maps = make_text([*HOSTILE], label=HOSTILE[0], notes={"run": HOSTILE[1]})
-    shown.measures["entropy"]["mean"][0][1] = None  # no number
+    shown.numbers["measures"]["entropy"]["mean"][0][1] = None  # no number
     content = written(shown, title="\ud83d</title><script>")
     content.encode("utf-8")
     (back,) = texts_of(content)

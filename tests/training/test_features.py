@@ -53,7 +53,7 @@ def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
 def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path: Path) -> None:
     config = on_top(tmp_path, family)
     config.inspection.enabled = True
-    config.inspection.causes = 0
+    config.inspection.ablation_texts = 0
     theirs = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint").eval()
     report = train(config)
     assert report is not None

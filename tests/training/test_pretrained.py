@@ -65,7 +65,7 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
     rows = japanese() if family == "japanese" else reviews()
     config = from_checkpoint(tmp_path, family, rows)
     config.trainer.max_steps = 2
-    config.inspection.causes = 0
+    config.inspection.ablation_texts = 0
     report = train(config)
     assert report is not None
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "checkpoint")

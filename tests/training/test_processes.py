@@ -149,7 +149,7 @@ def test_two_processes_with_one_validation_text_leave_what_one_leaves_and_go_on_
         "train", f"data.path={texts}", f"data.validation_path={other}", f"data.cache_dir={tmp_path}", f"outputs_dir={tmp_path}",
         "trainer.accelerator=cpu", "trainer.max_epochs=8", "trainer.epoch_steps=1", "trainer.progress=false", "baseline=false", "data.max_length=32",
         "data.tokens_per_batch=256", "tokenizer.vocab_size=300", "model.d_model=12", "model.num_heads=3",
-        "model.feedforward_size=24", "model.dropout=0.3", "inspection.causes=0",
+        "model.feedforward_size=24", "model.dropout=0.3", "inspection.ablation_texts=0",
     ]  # fmt: skip
     assert finished(torchrun("-m", "headscope", *words, "name=two")).count("epoch  2") == 1
     with pytest.raises(SystemExit) as ended:

@@ -167,7 +167,7 @@ def test_a_job_of_a_scheduler_is_one_process(
         monkeypatch.setenv(f"SLURM_{name}", value)
     tokenizer = train_tokenizer(iter(["a text"]), TokenizerConfig(vocab_size=300))
     setup = Setup(small_config(), ["bad", "good"], tokenizer, {})
-    assert build_trainer(setup, tmp_path, 1).world_size == 1
+    assert build_trainer(setup, tmp_path, 1, Console()).world_size == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -184,7 +184,7 @@ def test_max_steps_ends_with_a_validation_and_every_phase_has_its_name(small_con
     config = small_config(max_steps=3, accumulate=2)
     config.baseline = True
     config.inspection.num_probes = 0
-    config.inspection.causes = 8
+    config.inspection.ablation_texts = 8
     output = io.StringIO()
     report = train(config, Console(file=output, width=200, force_terminal=True))
     phases = (

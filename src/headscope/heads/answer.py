@@ -108,12 +108,10 @@ def _subject(heads: Sequence[Head], layers: Sequence[str]) -> str:
     """Return the heads with their verb; of one layer they have numbers alone."""
     if not heads:
         return "the network without heads keeps"
-    if len(layers) == 1:
-        names = [str(head) for _, head in heads]
-    else:
-        names = [f"layer {layers.index(layer)} head {head}" for layer, head in heads]
+    names = [f"layer {layers.index(layer)} head {head}" for layer, head in heads]
     prefix = ""
     if len(layers) == 1:
+        names = [str(head) for _, head in heads]
         prefix = "head " if len(heads) == 1 else "heads "
     if len(names) > MOST_NAMED:
         names[MOST_NAMED:] = [f"{len(names) - MOST_NAMED} more"]
@@ -127,8 +125,8 @@ def _averages(cost: AccuracyChange) -> str:
         return f"Too few texts to tell what r{replacing} costs ({cost.interval()} points)."
     if cost.state == NO_EFFECT:
         return f"R{replacing} costs nothing measurable ({cost.interval()} points)."
-    difference = points(cost.after - cost.before)
-    return f"R{replacing} costs {difference.removeprefix('+')} points ({cost.interval()})."
+    difference = _plain(cost.after - cost.before)
+    return f"R{replacing} costs {difference} points ({cost.interval()})."
 
 
 def _percent(share: float) -> str:

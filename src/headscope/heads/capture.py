@@ -33,7 +33,6 @@ from headscope.heads.integrations.transformers_models import (
     observe_transformers,
     transformers_models,
 )
-from headscope.model.pooling import first_pooling
 from headscope.model.running import eval_mode as eval_mode
 from headscope.model.running import lock_of
 
@@ -197,9 +196,6 @@ def _find_heads(model: Any) -> dict[str, int]:
 
 def readout_position(model: nn.Module) -> int | None:
     """Return the position that a classifier reads: 0, that of [CLS]; None if it reads all."""
-    pool = getattr(model, "pool", None)
-    if pool is first_pooling:
-        return 0
     position = getattr(model, "readout_position", None)
     return position if isinstance(position, int) else None
 

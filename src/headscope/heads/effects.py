@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from headscope.data.batching import Batch
 from headscope.heads.capture import Change, ablate, eval_mode, logits_of
 from headscope.model.objective import Objective
+from headscope.record.schema import stack_layers
 
 Head = tuple[str, int]  # the layer's name, the head's number
 
@@ -86,9 +87,9 @@ def ablation_effect(
 
 
 def effect_arrays(effects: Mapping[Head, str]) -> dict[str, np.ndarray]:
-    """Return the record's `effects` [L, H]."""
-    layers = list(dict.fromkeys(layer for layer, _ in effects))
-    states = np.full((len(layers), 1 + max(head for _, head in effects)), NO_HEAD, dtype=np.int32)
-    for (layer, head), state in effects.items():
-        states[layers.index(layer), head] = RECORDED[state]
-    return {"effects": states}
+    """Return the record's `effects` [L, H], of all heads in their order."""
+    layers: dict[str, list[int]] = {}
+    for (layer, _), state in effects.items():
+        layers.setdefault(layer, []).append(RECORDED[state])
+    states = [np.array(of_layer, dtype=np.int32) for of_layer in layers.values()]
+    return {"effects": stack_layers(states, NO_HEAD)}

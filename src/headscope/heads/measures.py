@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscope.data.batching import Batch
+from headscope.record.schema import stack_layers
 
 # Queries are the first Q tokens: all of them, or [CLS] alone
 Maps = Float[Tensor, "B H Q T"]
@@ -225,12 +226,11 @@ def role(numbers: Mapping[str, float]) -> tuple[str, float]:
 
 def role_arrays(summary: Summary) -> dict[str, np.ndarray]:
     """Return every head's role and score as the record keeps them, [L, H], "" for no head."""
-    layers = list(summary.values())
-    heads = [len(means) for means, _ in (next(iter(measures.values())) for measures in layers)]
-    names = np.full((len(layers), max(heads)), "", dtype="<U20")
-    scores = np.full(names.shape, np.nan, dtype=np.float32)
-    for layer, measures in enumerate(layers):
-        for head in range(heads[layer]):
-            numbers = {name: means[head] for name, (means, _) in measures.items()}
-            names[layer, head], scores[layer, head] = role(numbers)
-    return {"roles": names, "roles/score": scores}
+    names = []
+    scores = []
+    for measures in summary.values():
+        heads = zip(*(means for means, _ in measures.values()), strict=True)
+        roles = [role(dict(zip(measures, numbers, strict=True))) for numbers in heads]
+        names.append(np.array([name for name, _ in roles], dtype="<U20"))
+        scores.append(np.array([score for _, score in roles], dtype=np.float32))
+    return {"roles": stack_layers(names, ""), "roles/score": stack_layers(scores)}

@@ -37,14 +37,6 @@ class HeadSets:
     correct: Float[np.ndarray, "sizes M"]
     enough: int
 
-    def arrays(self, layers: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the record's members."""
-        order = [[layers.index(name), head] for name, head in self.order]
-        return {
-            "sets/heads": np.array(order, dtype=np.int32),
-            "sets/enough": np.array(self.enough, dtype=np.int32),
-        }
-
 
 def head_sets(increases: Mapping[Head, float], num_choosing: int, run: Run) -> HeadSets:
     """Order the heads by the first texts, and score the first ones alone on the others.

@@ -29,12 +29,13 @@ from headscope.heads.capture import (
     observe,
 )
 from headscope.heads.contributions import explain
+from headscope.heads.effects import effect_arrays
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
-from headscope.model.objective import ONE_CLASS, Answer, Objective
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.explanation import CLASSES_KEPT, Explanation
-from headscope.record.reader import split_measures
-from headscope.record.schema import Arrays, PageText, Text, label_text
+from headscope.record.reader import numbers_of
+from headscope.record.schema import Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
 
 ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
@@ -56,7 +57,6 @@ class ProbeOutput:
         text: with the tokens that the maps are of.
         layers: names of the attention layers that have heads, in the order in which they ran.
         probabilities: class -> probability.
-        answer: the predicted class, or classes.
         arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
         explanation: the log-odds as a sum; None of a model that gives no logits.
     """
@@ -64,7 +64,6 @@ class ProbeOutput:
     text: Text
     layers: list[str]
     probabilities: dict[str, float]
-    answer: Answer
     arrays: Arrays
     explanation: Explanation | None
 
@@ -72,11 +71,6 @@ class ProbeOutput:
     def maps(self) -> list[Float[np.ndarray, "H T T"]]:
         """The weights of each layer."""
         return [self.arrays[f"layer_{number}/weights"] for number in range(len(self.layers))]
-
-    @property
-    def prediction(self) -> str:
-        """The predicted class or classes, as a person reads them."""
-        return label_text(self.answer)
 
 
 def make_probe(
@@ -133,7 +127,7 @@ def run_probe(
         weights = call.weights()[0].cpu().numpy()  # [H, T, T]
         arrays[f"layer_{number}/weights"] = weights.astype(np.float32)
     if explanation is None:
-        return ProbeOutput(probe.text, layers, {}, [], arrays, None)
+        return ProbeOutput(probe.text, layers, {}, arrays, None)
     probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
     (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
@@ -143,15 +137,7 @@ def run_probe(
         arrays |= explanation.arrays()
     if with_ablations and headed_layers(model):
         arrays |= ablate_each_head(model, probe, objective, temperature)
-    return ProbeOutput(probe.text, layers, explanation.probabilities, answer, arrays, explanation)
-
-
-def stack_layers(layers: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack the layers' [H, ...] into [L, H, ...], NaN where a layer has fewer heads."""
-    H = max(map(len, layers))
-    rest = [(0, 0)] * (layers[0].ndim - 1)
-    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=np.nan) for it in layers]
-    return np.stack(padded)
+    return ProbeOutput(probe.text, layers, explanation.probabilities, arrays, explanation)
 
 
 def ablate_each_head(
@@ -191,7 +177,17 @@ def number_arrays(summary: Summary, names: Sequence[str] = ()) -> Arrays:
 
 def study_arrays(study: Study) -> Arrays:
     """Return what a study adds to the step whose weights it measured."""
-    return number_arrays(study.numbers, ABLATED) | study.extra()
+    layers = list(study.numbers)
+    order = [[layers.index(name), head] for name, head in study.sets.order]
+    return {
+        **number_arrays(study.numbers, ABLATED),
+        **role_arrays(study.numbers),
+        **effect_arrays(study.effects),
+        "answer": np.array(study.answer),
+        "answer/details": np.array(study.details),
+        "sets/heads": np.array(order, dtype=np.int32),
+        "sets/enough": np.array(study.sets.enough, dtype=np.int32),
+    }
 
 
 def text_summary(output: ProbeOutput) -> Summary:
@@ -270,5 +266,4 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
         name: array.astype(np.float16) if name.endswith("/weights") else array
         for name, array in output.arrays.items()
     }
-    of_heads, others = split_measures(step)
-    return PageText(output.text, arrays, of_heads, notes, others)
+    return PageText(output.text, arrays, numbers_of(step), notes)

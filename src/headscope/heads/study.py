@@ -28,13 +28,12 @@ from headscope.heads.capture import (
     observe,
     read_at_first,
 )
-from headscope.heads.effects import Head, ablation_effect, effect_arrays, outcomes
+from headscope.heads.effects import Head, ablation_effect, outcomes
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,
     Summary,
     mean_and_error,
-    role_arrays,
 )
 from headscope.heads.sets import HeadSets, head_sets, num_runs
 from headscope.model.objective import ONE_CLASS, Objective
@@ -70,16 +69,6 @@ class Study:
             f"layer {layer} head {head}": increase
             for layer, measured in enumerate(self.numbers.values())
             for head, increase in enumerate(zip(*measured["loss_zeroed"], strict=True))
-        }
-
-    def extra(self) -> dict[str, np.ndarray]:
-        """Return the record's members that belong to no single measure."""
-        return {
-            "answer": np.array(self.answer),
-            "answer/details": np.array(self.details),
-            **self.sets.arrays(list(self.numbers)),
-            **effect_arrays(self.effects),
-            **role_arrays(self.numbers),
         }
 
 

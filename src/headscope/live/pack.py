@@ -7,6 +7,7 @@ by name: LivePageError.
 import base64
 import gzip
 import json
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,12 +18,21 @@ from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
 from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.record.reader import pack
+from headscope.settings.checks import flatten
 from headscope.settings.config import TokenizerConfig
 
 if TYPE_CHECKING:
     from headscope.runs.run import Run
 
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
+SUPPORTED = {
+    "model.path": None,
+    "model.features": None,
+    "model.attention": "multi_head",
+    "model.pooling": "first",
+    "model.causal": False,
+    "tokenizer.kind": "words",
+}
 # Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
 CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
 
@@ -65,20 +75,11 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
 
 def check_supported(run: "Run") -> None:
     """Raise LivePageError for the first setting that the page has no code for."""
-    model = run.config.model
-    tokenizer = run.config.tokenizer
-    able: dict[str, tuple[object, tuple[object, ...]]] = {
-        "model.path": (model.path, (None,)),
-        "model.features": (model.features, (None,)),
-        "model.attention": (model.attention, ("multi_head",)),
-        "model.pooling": (model.pooling, ("first",)),
-        "model.causal": (model.causal, (False,)),
-        "tokenizer.kind": (tokenizer.kind, ("words",)),
-    }
-    for key, (value, known) in able.items():
-        if value not in known:
-            expected = " or ".join("null" if each is None else str(each) for each in known)
-            raise LivePageError(f"{key}: expected {expected}, got {value}")
+    settings = flatten(asdict(run.config))
+    for key, expected in SUPPORTED.items():
+        if settings[key] != expected:
+            shown = "null" if expected is None else expected
+            raise LivePageError(f"{key}: expected {shown}, got {settings[key]}")
 
 
 @cache

@@ -9,7 +9,7 @@ from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.show import HeadView, head_view
 from headscope.heads.step import make_probe, run_probe
 from headscope.live.pack import check_supported, live_content
-from headscope.record.reader import is_of_heads, read_index, read_step, split_measures
+from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page
 
@@ -59,22 +59,21 @@ def live_html(
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
     check_supported(run)
-    recorded = recorded_step(run)
-    measures, extra = split_measures(recorded)
+    numbers = numbers_of(recorded_step(run))
     name = run.folder.resolve().name
     index = page_index(run)
     heads: list[int] = index["heads"]
     index["notes"]["weights"] = dtype
-    if measures:
+    if numbers["measures"]:
         index["notes"]["numbers"] = "of heads: over validation texts, as the run has recorded them"
     network = f"{sum(heads)} heads, {len(run.labels)} classes"
-    if "effects" in extra or "answer" in extra:
+    if "effects" in numbers["extra"]:
         index["best"] = 0
     content = live_page(
         f"Type a text, see every head decide · run {name}: {network}",
         index,
         [] if shown is None else [shown],
-        numbers={"measures": measures, "extra": extra},
+        numbers=numbers,
         network=live_content(run, dtype),
         report=report,
         live={
@@ -121,7 +120,7 @@ def page_index(run: "Run") -> dict[str, Any]:
         "layers": [f"layer {number}" for number in range(len(heads))],
         "heads": heads,
         "classes": run.labels,
-        "steps": [{"step": 0, "time": 0}],
+        "steps": [{"step": 0}],
         "notes": notes,
         "curve": run.chosen.curve,  # how sure: see the prediction
         "most_unknown": run.chosen.most_unknown,

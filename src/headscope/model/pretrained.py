@@ -443,12 +443,9 @@ def _settings(
     if config is None:
         return settings
     for name, value in settings.to_dict().items():
-        if "dropout" not in name or not isinstance(value, float | int):
-            continue
-        if name.startswith("attention"):
-            setattr(settings, name, config.attention_dropout)
-        else:
-            setattr(settings, name, config.dropout)
+        if "dropout" in name and isinstance(value, float | int):
+            is_of_weights = name.startswith("attention")
+            setattr(settings, name, config.attention_dropout if is_of_weights else config.dropout)
     return settings
 
 

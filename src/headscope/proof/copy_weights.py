@@ -69,8 +69,8 @@ def write_weights(layer: nn.Module, weights: dict[str, Tensor]) -> None:
 
 def _state(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the weight and, if there is one, the bias whose names begin like this."""
-    names = {kind: prefix + kind for kind in ("weight", "bias")}
-    return {kind: weights[name] for kind, name in names.items() if name in weights}
+    own = [name for name in weights if name.startswith(prefix)]
+    return {name.removeprefix(prefix): weights[name] for name in own}
 
 
 def _linears(layer: nn.Module) -> tuple[list[nn.Linear], nn.Linear]:

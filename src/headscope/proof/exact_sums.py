@@ -54,7 +54,6 @@ def exact_sum_claims(precision: Precision) -> Iterator[Claim]:
             expected = [_cut(model, text, layer, kept) for text in texts]
             title = f"{name}: past layer {layer}, and through half of its heads and positions"
             yield precision.claim(title, "the network cut there", found, expected)
-        yield _batch_claim(precision, name, model, texts[-1])
     yield from _written_out_claims(precision)
 
 
@@ -85,21 +84,6 @@ def _cut(
         for leaf, gradient in zip(below, gradients, strict=True):
             found[0, number] += (leaf * gradient).sum()
     return found.detach()
-
-
-def _batch_claim(
-    precision: Precision, name: str, model: TextClassifier, text: tuple[Any, ...]
-) -> Claim:
-    alone = _contributions(model, *text)
-    token_ids, padding, segments, *evidence = text
-    if evidence:
-        ngrams, places, folds = evidence[0]
-        evidence = [(ngrams.repeat(2), torch.cat([places, places + LENGTH]), folds.repeat(2))]
-    both = _contributions(model, token_ids.repeat(2, 1), padding.repeat(2, 1), segments, *evidence)
-    rows = [both.words[:1], both.words[1:], both.biases[1:], both.heads[-1][1:]]
-    expected = [alone.words, alone.words, alone.biases, alone.heads[-1]]
-    title = f"{name}: a batch of texts is split as each text alone"
-    return precision.claim(title, "the text alone", rows, expected)
 
 
 def _written_out_claims(precision: Precision) -> Iterator[Claim]:

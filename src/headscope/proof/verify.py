@@ -30,7 +30,7 @@ from headscope.attention.variants import ScoredAttention
 from headscope.ground.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
 from headscope.proof.claims import Claim, Precision, classifier_claims
-from headscope.proof.copy_weights import copy_weights, read_weights
+from headscope.proof.copy_weights import copy_weights
 from headscope.proof.exact_sums import exact_sum_claims
 from headscope.settings.commands import VerifyConfig
 
@@ -67,13 +67,6 @@ PUBLISHED = """
 """
 
 
-def published_example() -> tuple[Tensor, nn.MultiheadAttention]:
-    """Return the tokens and torch's layer of the published example."""
-    torch.manual_seed(55)
-    tokens = torch.randn(1, 5, 4)
-    return tokens, nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
-
-
 def printed_numbers() -> dict[str, Tensor]:
     """Return the tensors of the published example by name, a row for each token."""
     rows = torch.tensor([float(number) for number in PUBLISHED.split()]).view(5, -1)
@@ -82,36 +75,24 @@ def printed_numbers() -> dict[str, Tensor]:
 
 
 def published_claims(precision: Precision) -> Iterator[Claim]:
-    """Compare torch's layer with the printed numbers, and every form of ours with both."""
-    tokens, theirs = published_example()
+    """Compare torch's layer and ours with the printed numbers."""
     printed = list(printed_numbers().values())
-    forms: dict[str, nn.Module] = {
-        "torch's layer": nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
-        "our layer": precision.layer(4, 2, bias=False, batch_first=True),
-        "the paper's form": PaperAttention(4, 2, bias=False),
-        "the packed form": PackedAttention(4, 2, bias=False),
-        "the four-Linear form": FourLinearAttention(4, 2, bias=False),
-    }
-    expected = published_numbers(copy.deepcopy(theirs).double(), tokens.double())
-    is_rough = precision.dtype == torch.bfloat16
-    bounds = (None, None) if is_rough else (PRINTED, 1e-6)
-    for name, form in forms.items():
-        copy_weights(theirs, form.to(precision.device, precision.dtype))
-        computed = published_numbers(form, precision.cast(tokens))
-        title = f"{name}: the printed numbers"
-        yield precision.claim(title, "printed to 4 decimals", computed, printed, bounds[0])
-        if not isinstance(form, nn.MultiheadAttention):
-            title = f"{name}: the same numbers"
-            yield precision.claim(title, "torch, float64", computed, expected, bounds[1])
+    tolerance = None if precision.dtype == torch.bfloat16 else PRINTED
+    for name, form in (("torch's layer", nn.MultiheadAttention), ("our layer", precision.layer)):
+        computed = published_numbers(precision, form)
+        yield precision.claim(name, "printed to 4 decimals", computed, printed, tolerance)
 
 
 @torch.no_grad()
-def published_numbers(form: nn.Module, tokens: Tensor) -> list[Tensor]:
-    """Return the tensors of PUBLISHED as a form of attention computes them."""
-    packed = tokens[0] @ read_weights(form)["in_proj_weight"].T  # [T, 3D]
-    queries, keys, values = packed.chunk(3, dim=-1)
-    output, weights = run_form(form, tokens, tokens, None)
-    return [queries, keys, values, output[0], *weights[0]]
+def published_numbers(precision: Precision, form: Any) -> list[Tensor]:
+    """Return the tensors of PUBLISHED as torch's layer or ours computes them."""
+    torch.manual_seed(55)
+    tokens = precision.cast(torch.randn(1, 5, 4))
+    layer = form(4, 2, bias=False, batch_first=True)  # both draw the same weights
+    layer.to(precision.device, precision.dtype)
+    packed = tokens[0] @ layer.in_proj_weight.T  # [T, 3D]
+    output, weights = layer(tokens, tokens, tokens, average_attn_weights=False)
+    return [*packed.chunk(3, dim=-1), output[0], *weights[0]]
 
 
 # Our layer and torch.nn.MultiheadAttention: output, weights, and gradients of inputs and parameters
@@ -162,8 +143,7 @@ def _compare_with_torch(
     precision: Precision, name: str, options: Options, mask: Options, is_batch: bool = True
 ) -> Claim:
     torch.manual_seed(11)
-    options = dict(options)
-    options.setdefault("batch_first", True)
+    options = {"batch_first": True} | options
     theirs = precision.draw_weights(nn.MultiheadAttention(D, H, **options))
     ours = precision.layer(D, H, **options).to(precision.device, precision.dtype)
     ours.load_state_dict(theirs.state_dict(), strict=True)
@@ -208,12 +188,6 @@ def form_claims(precision: Precision) -> Iterator[Claim]:
         ("the packed form", paper, PaperAttention(D, H), PackedAttention(D, H)),
         ("the four-Linear form", paper, PaperAttention(D, H), FourLinearAttention(D, H)),
         ("our layer", paper, PaperAttention(D, H), precision.layer(D, H, batch_first=True)),
-        (
-            "torch's layer",
-            paper,
-            PaperAttention(D, H),
-            nn.MultiheadAttention(D, H, batch_first=True),
-        ),
         (of_heads, "shared projections", SharedProjectionAttention(D, H), PaperAttention(D, H)),
         (of_heads, "multi-query attention", shared, PaperAttention(D, H)),
     ]
@@ -250,11 +224,11 @@ def run_form(form: Any, query: Tensor, key: Tensor, mask: Tensor | None) -> tupl
     return found
 
 
-# What the layer promises beyond torch: both paths agree, maps are true, order does not matter
+# What the layer promises beyond torch: both paths agree, maps are true, and no NaN
 
 
 def layer_claims(precision: Precision) -> Iterator[Claim]:
-    """Check the layer against its own weights and against what holds for any attention."""
+    """Check the layer against its own weights, and masks against exact numbers."""
     B, T, H, E = 3, 7, 5, 4
     D = H * E
     torch.manual_seed(17)
@@ -272,17 +246,8 @@ def layer_claims(precision: Precision) -> Iterator[Claim]:
         "the fused path", "the returned weights times the values", [fused, output], [explicit] * 2
     )
     yield precision.claim("captured maps", "the returned weights", [maps[""]], [weights])
-    sums = weights.sum(dim=-1)
-    ones = torch.ones_like(sums)
-    yield precision.claim("every row of weights sums to 1", "1", [sums], [ones])
     masked = weights[padding[:, None, None].expand_as(weights)]
     yield precision.claim("a masked key gets exactly 0", "0", [masked], [0 * masked], 0.0)
-    order = torch.randperm(T, device=x.device)
-    there, _ = layer(x, x, x)
-    moved, _ = layer(x, x[:, order], x[:, order])
-    yield precision.claim("permuting keys changes nothing", "unpermuted", [moved], [there])
-    alone, _ = layer(*[x[1:2, :4]] * 3)
-    yield precision.claim("padding changes nothing", "the text alone", [output[1:2, :4]], [alone])
     all_masked = torch.ones_like(padding)
     fused, _ = layer(x, x, x, all_masked, need_weights=False)
     output, weights = layer(x, x, x, all_masked)
@@ -397,14 +362,11 @@ def verify(
 
 
 def _numbers_table(precision: Precision) -> Table:
-    """Return the published numbers beside our layer's, with the example's weights."""
-    tokens, theirs = published_example()
-    layer = precision.layer(4, 2, bias=False, batch_first=True)
-    copy_weights(theirs, layer.to(precision.device, precision.dtype))
+    """Return the published numbers beside our layer's."""
     table = _table("The article's numbers and ours, a row a token; a head's are its weights")
     for heading in ("tensor", "by", "numbers"):
         table.add_column(heading, no_wrap=True)
-    ours = published_numbers(layer, precision.cast(tokens))
+    ours = published_numbers(precision, precision.layer)
     for (name, printed), tensor in zip(printed_numbers().items(), ours, strict=True):
         table.add_row(name, "article", _decimals(printed))
         table.add_row("", "ours", _decimals(tensor))

@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from headscope.record.schema import INDEX, INDEX_ADAPTER, VERSION, Arrays, Index, RecordError
+from headscope.record.schema import (
+    INDEX,
+    INDEX_ADAPTER,
+    VERSION,
+    Arrays,
+    Index,
+    Numbers,
+    RecordError,
+)
 
 ALIGNMENT = 8
 TYPES = {
@@ -106,13 +114,12 @@ def nested(array: np.ndarray) -> Any:
     return values.tolist()
 
 
-def split_measures(arrays: Arrays) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return {measure: {"mean": [layer][head], "error": ...}}, and the other arrays as lists."""
-    measures: dict[str, dict[str, Any]] = {}
-    others = {}
+def numbers_of(arrays: Arrays) -> Numbers:
+    """Return a step's arrays as lists, those of measures by their name."""
+    numbers: Numbers = {"measures": {}, "extra": {}}
     for name, array in arrays.items():
         if match := MEASURE.fullmatch(name):
-            measures.setdefault(match[1], {})[match[2]] = nested(array)
+            numbers["measures"].setdefault(match[1], {})[match[2]] = nested(array)
         else:
-            others[name] = nested(array)
-    return measures, others
+            numbers["extra"][name] = nested(array)
+    return numbers

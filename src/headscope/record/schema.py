@@ -1,6 +1,6 @@
 """What a record of heads holds: an index, and one file of arrays for each step.
 
-    <run>/heads/index.json             texts, layers, heads, and the steps that were kept
+    <run>/heads/index.json             texts, layers, heads, and the steps that were recorded
     <run>/heads/step_000000001200.npz  one step: every map, and the numbers of every head
 
 docs/record-format.md lists the arrays. A step's file is written before the index names it, and both
@@ -8,7 +8,7 @@ are written atomically, so every listed step can be read whenever the process wa
 pickled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -18,8 +18,10 @@ from pydantic import ConfigDict, Field, TypeAdapter
 FOLDER = "heads"
 INDEX = "index.json"
 RUN_NOTE = "run"  # among the notes: whose record it is
-VERSION: Final = 2
+VERSION: Final = 3
 Arrays = dict[str, np.ndarray]
+# "measures": {measure: {"mean": [layer][head], "error": ...}}; "extra": a step's other arrays
+Numbers = dict[str, dict[str, Any]]
 STRICT = ConfigDict(strict=True, extra="forbid")
 # Where an optional value is None, the file leaves its key out.
 LEFT_OUT = Field(exclude_if=lambda value: value is None)
@@ -84,25 +86,30 @@ def label_text(label: str | list[str]) -> str:
     return label if isinstance(label, str) else ", ".join(label) or "none"
 
 
+def stack_layers(layers: Sequence[np.ndarray], fill: float | str = np.nan) -> np.ndarray:
+    """Stack the layers' [H, ...] into [L, H, ...], with `fill` where a layer has fewer heads."""
+    H = max(map(len, layers))
+    rest = [(0, 0)] * (layers[0].ndim - 1)
+    padded = [np.pad(it, [(0, H - len(it)), *rest], constant_values=fill) for it in layers]
+    return np.stack(padded)
+
+
 @dataclass(frozen=True, eq=False)
 class PageText:
     """A text at one step, and everything that is shown of it."""
 
     text: Text
     arrays: Arrays  # as in docs/record-format.md, without text_t/; or weights in float32
-    # measure -> {"mean": [layer][head], "error": ...}; the standard errors may be absent
-    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=lambda: {"measures": {}, "extra": {}})
     notes: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the step's other arrays, as lists
 
 
 @dataclass(frozen=True)
 class Step:
-    """A listed step: its number, the size of its file, and when that was written."""
+    """A listed step: its number, and when its file was written."""
 
     __pydantic_config__: ClassVar = STRICT
     step: int
-    bytes: int
     time: Annotated[float, Field(allow_inf_nan=False)]  # seconds since 1970
 
     @property
@@ -121,12 +128,9 @@ class Index:
     heads: list[int]  # number of heads of each layer
     classes: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    recorded: int = 0  # number of steps that were recorded, dropped ones included
-    every: int = 1  # every n-th of them is kept, and the first and the last
-    budget: int = 2**28  # bytes that the steps may take
     notes: dict[str, str] = field(default_factory=dict)
     best: Annotated[int | None, LEFT_OUT] = None  # the step that has the effects of ablation
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
 
 
 INDEX_ADAPTER = TypeAdapter(Index)

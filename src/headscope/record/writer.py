@@ -1,4 +1,4 @@
-"""Recording steps while a model trains, within a budget of bytes.
+"""Recording steps while a model trains.
 
 In a run `headscope.heads.integrations.lightning_callback.HeadLogger` writes <run>/heads/step_*.npz
 at each validation, `headscope.heads.step.record_best` at the end.
@@ -7,7 +7,6 @@ at each validation, `headscope.heads.step.record_best` at the end.
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,11 @@ from headscope.record.schema import (
     INDEX,
     INDEX_ADAPTER,
     RUN_NOTE,
-    Arrays,
     Index,
     Step,
     Text,
 )
 
-MAX_STEPS = 10_000
 TOLERANCE = 0.01  # of the sum of a row: bfloat16 rounds a weight by up to 1/256
 
 
@@ -35,14 +32,10 @@ class HeadRecorder:
         recorder = HeadRecorder("outputs/mine", [Text("first", tokens, text)])
         recorder.write(step, {"text_0/layer_0/weights": weights})  # [H, T, T], rows sum to 1
 
-    Near the budget every other step is dropped, again and again, so that the steps that stay are
-    spread evenly; the first and the last always stay.
-
     Args:
         logdir: folder of the run, where its event file is.
         texts: probe texts, the same ones at every step.
         classes: names of the classes, if probabilities are recorded.
-        budget: bytes that the steps may take; at least two steps are kept, whatever they take.
         notes: anything that a reader should know.
 
     Attributes:
@@ -54,12 +47,10 @@ class HeadRecorder:
         logdir: str | Path,
         texts: Sequence[Text],
         classes: Sequence[str] = (),
-        budget: int = 2**28,
         notes: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = Path(logdir) / FOLDER
-        self.index = Index(list(texts), [], [], list(classes), budget=budget)
-        self.index.notes = dict(notes or {})
+        self.index = Index(list(texts), [], [], list(classes), notes=dict(notes or {}))
         self._replaced: set[str] = set()  # files of an older record of other texts
         if (self.folder / INDEX).exists():
             self._resume(read_index(self.folder))
@@ -73,7 +64,7 @@ class HeadRecorder:
         if told(self.index) != told(before):
             self._replaced = {step.file for step in before.steps}
             return
-        for name in ("layers", "heads", "steps", "recorded", "every", "best"):
+        for name in ("layers", "heads", "steps", "best"):
             setattr(self.index, name, getattr(before, name))
 
     def write(
@@ -104,48 +95,23 @@ class HeadRecorder:
             raise ValueError("expected maps of at least one layer, got none")
         self.index.layers = list(layers)
         self.index.heads = heads
-        self._keep(step, dict(arrays))
+        written = self._write_step(step, arrays)
+        before = {old.file for old in self.index.steps} | self._replaced
+        self.index.steps = [old for old in self.index.steps if old.step < step] + [written]
+        self._write_index()
+        for file in before - {kept.file for kept in self.index.steps}:  # no longer listed
+            (self.folder / file).unlink(missing_ok=True)
+        self._replaced = set()
 
-    def amend(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Add arrays to a recorded step, or replace them; return False if the step was dropped."""
+    def amend(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Add arrays to a step, or replace them, if the step was recorded."""
         for place, old in enumerate(self.index.steps):
             if old.step == step:
                 before = read_step(self.folder / old.file)
                 self.index.steps[place] = self._write_step(step, before | dict(arrays))
                 self._write_index()
-                return True
-        return False
 
-    def _keep(self, step: int, arrays: Arrays) -> None:
-        """Write the step, list it, and only then delete what is no longer listed.
-
-        Listed are every n-th of the steps that were recorded, and the last one. Over the budget, n
-        is doubled.
-        """
-        written = self._write_step(step, arrays)
-        index = self.index
-        before = {old.file for old in index.steps} | self._replaced
-        num_earlier = sum(old.step < step for old in index.steps)
-        if num_earlier < len(index.steps):  # a resumed run has gone back
-            del index.steps[num_earlier:]
-            index.recorded = max(0, (num_earlier - 1) * index.every + 1)
-        elif index.steps and (index.recorded - 1) % index.every:  # listed as the last one alone
-            del index.steps[-1]
-        index.steps.append(written)
-        index.recorded += 1
-        while len(index.steps) > 2 and self._is_over():
-            index.steps = index.steps[:-1:2] + index.steps[-1:]
-            index.every *= 2
-        self._write_index()
-        for file in before - {kept.file for kept in index.steps}:
-            (self.folder / file).unlink(missing_ok=True)
-        self._replaced = set()
-
-    def _is_over(self) -> bool:
-        size = sum(step.bytes for step in self.index.steps)
-        return size > self.index.budget or len(self.index.steps) > MAX_STEPS
-
-    def _write_step(self, step: int, arrays: Arrays) -> Step:
+    def _write_step(self, step: int, arrays: Mapping[str, np.ndarray]) -> Step:
         """Write a step's arrays into one file, atomically: maps in float16, numbers in float32."""
         kept = dict(arrays)
         for name, array in arrays.items():
@@ -158,9 +124,9 @@ class HeadRecorder:
             with temporary.open("wb") as file:  # a name without .npz, which savez would append
                 np.savez(file, **kept)  # type: ignore[arg-type]
 
-        written = Step(step, 0, time.time())
-        path = write_atomic(self.folder / written.file, write)
-        return replace(written, bytes=path.stat().st_size)
+        written = Step(step, time.time())
+        write_atomic(self.folder / written.file, write)
+        return written
 
     def _write_index(self) -> None:
         content = INDEX_ADAPTER.dump_json(self.index, warnings=False)

@@ -296,8 +296,7 @@ class InspectionConfig(Settings):
     max_tokens: Integer = key(64, "most tokens of a probe text", ge=2, le=MOST)
     texts: Count | None = key(300, "validation texts to measure on, drawn once; null: all")
     every: Count | None = key(None, "also record maps every N steps")
-    budget: Count = key(256, "MiB of recorded maps; near it, steps are thinned out evenly")
-    causes: Annotated[Integer, Field(ge=0, le=MOST)] = key(
+    ablation_texts: Annotated[Integer, Field(ge=0, le=MOST)] = key(
         800,
         "validation texts on which each head is ablated, half of which order the "
         "heads; 0: none. Of more than 12 heads fewer, at least 100",

@@ -18,7 +18,7 @@ from typing import Any
 
 from headscope.ground.files import write_atomic
 from headscope.record.reader import pack
-from headscope.record.schema import Arrays, PageText, encodable
+from headscope.record.schema import PageText, encodable
 
 STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
@@ -58,18 +58,17 @@ def page(
     Layers and classes are names, classes in the order of the probabilities. One text is shown at a
     time.
     """
-    has_maps = [any(name.startswith("layer_0/") for name in text.arrays) for text in texts]
-    if not texts or not all(has_maps):
+    if not texts or not all("layer_0/weights" in text.arrays for text in texts):
         raise ValueError("a page needs at least one text, and the maps of each")
     index = {
         "texts": _index_of(texts),
         "layers": list(layers),
-        "heads": [_num_heads(texts[0].arrays, layer) for layer in range(len(layers))],
+        "heads": [len(texts[0].arrays[f"layer_{at}/weights"]) for at in range(len(layers))],
         "classes": list(classes),
-        "steps": [{"step": 0, "time": 0}],
+        "steps": [{"step": 0}],
         "notes": {},
     }
-    if all("effects" in text.extra for text in texts):
+    if all("effects" in text.numbers["extra"] for text in texts):
         index["best"] = 0  # the step with the effects of ablation
     content = {"index": index, "texts": list(map(_content, texts))}
     return _document(title, content, "index")
@@ -105,19 +104,10 @@ def _index_of(texts: Sequence[PageText]) -> list[dict[str, Any]]:
     return [asdict(text.text) | {"notes": dict(text.notes)} for text in texts]
 
 
-def _num_heads(arrays: Arrays, layer: int) -> int:
-    return next(len(arrays[name]) for name in arrays if name.startswith(f"layer_{layer}/"))
-
-
 def _content(text: PageText) -> dict[str, Any]:
     """Return what the tab would fetch of a text: its maps, and the numbers of its step."""
-    measures = {
-        name: {"mean": kinds["mean"], "error": kinds.get("error")}
-        for name, kinds in text.measures.items()
-        if "mean" in kinds
-    }
     maps = base64.b64encode(pack(text.arrays)).decode("ascii")
-    return {"maps": maps, "numbers": {"measures": measures, "extra": dict(text.extra)}}
+    return {"maps": maps, "numbers": text.numbers}
 
 
 def write_page(path: Path, content: str) -> None:

@@ -22,12 +22,12 @@ from werkzeug import Request, Response
 
 from headscope.record.reader import (
     is_of_heads,
+    numbers_of,
     pack,
     read_index,
     read_step,
     read_text,
     record_errors,
-    split_measures,
 )
 from headscope.record.schema import (
     FOLDER,
@@ -35,6 +35,7 @@ from headscope.record.schema import (
     INDEX_ADAPTER,
     Arrays,
     Index,
+    Numbers,
     PageText,
     RecordError,
 )
@@ -180,8 +181,7 @@ class HeadsPlugin(TBPlugin):
 
     def _numbers(self, request: Request) -> Response:
         path, _, _ = self._step(request)
-        measures, extra = _other_arrays(path)
-        return _json(request, {"measures": measures, "extra": extra})
+        return _json(request, _read_numbers(path))
 
     def _words(self, request: Request) -> Response:
         run, _ = self._run(request)
@@ -198,12 +198,12 @@ class HeadsPlugin(TBPlugin):
         number = _text(request)
         path, index, step = self._step(request)
         arrays = _text_arrays(path, index, number)
-        measures, extra = _other_arrays(path)
+        numbers = _read_numbers(path)
         text = index.texts[number]
         run = request.args["run"]
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
-            shown = PageText(text, arrays, measures, notes, extra)
+            shown = PageText(text, arrays, numbers, notes)
             html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
@@ -222,11 +222,10 @@ def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     return read_text(path, text)
 
 
-def _other_arrays(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return {measure: {"mean": [layer][head], "error": ...}}, and the other small arrays."""
+def _read_numbers(path: Path) -> Numbers:
     arrays = read_step(path, is_of_heads)
     with record_errors(path):
-        return split_measures(arrays)
+        return numbers_of(arrays)
 
 
 def _guarded(answer: Answer) -> Answer:

@@ -253,9 +253,6 @@ def _set_frozen(
         model.freeze(config.frozen_layers)
 
 
-NGRAM_WEIGHTS = "evidence.weight"
-
-
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
     """Return AdamW's groups of parameters; matrices alone are decayed, tables among them.
 
@@ -265,7 +262,7 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     gradient, so a run may be resumed with others frozen.
     """
     named = dict(model.named_parameters())
-    ngram_weights = named.pop(NGRAM_WEIGHTS, None)
+    ngram_weights = named.pop("evidence.weight", None)
     matrices = [weight for weight in named.values() if weight.dim() > 1]
     vectors = [weight for weight in named.values() if weight.dim() < 2]
     rate = config.learning_rate

@@ -5,7 +5,6 @@ from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-from lightning.pytorch import Trainer
 from torch import nn
 
 from headscope.data.batching import Batch
@@ -24,7 +23,7 @@ from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import REPORT, Setup
 from headscope.runs.run import Run
 from headscope.runs.texts import texts_and_labels
-from headscope.settings.config import InspectionConfig, TrainConfig
+from headscope.settings.config import InspectionConfig
 from headscope.training.module import ClassifierModule, chosen_precision
 from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
 
@@ -34,7 +33,7 @@ MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads h
 LEAST_TEXTS = 100  # but as many
 
 
-def head_logger(
+def build_head_logger(
     setup: Setup, folder: Path, data: TextDataModule, module: ClassifierModule
 ) -> HeadLogger:
     """Return the callback that records probe texts and measures during training."""
@@ -50,7 +49,7 @@ def head_logger(
     }
     texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]
     try:  # it continues the record of a resumed run
-        recorder = HeadRecorder(folder, texts, labels, config.inspection.budget * 2**20, notes)
+        recorder = HeadRecorder(folder, texts, labels, notes)
     except RecordError as error:
         raise RunError(
             f"resume={folder}: heads/{error}; move the folder heads away, or remove it"
@@ -95,39 +94,36 @@ def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
 
 
 def study_heads(
-    trainer: Trainer,
     module: ClassifierModule,
     data: TextDataModule,
-    logger: HeadLogger,
+    head_logger: HeadLogger,
     report: Report,
     bar: Bar,
 ) -> None:
     """Ablate each head of the best checkpoint on validation texts; add to record and report."""
     model = module.model
     objective = module.objective
-    temperature = report.temperature
-    step = report.facts_of_training["best_step"]
-    best = (model, logger.probes, objective, temperature)
     num_heads = sum(headed_layers(model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
-    count = min(report.config.inspection.causes, len(data.labels("validation")), most)
-    if count < 2 or not num_heads:
-        record_best(logger.recorder, step, *best)
-        return
-    chooses, others = samples(report.config, data, count // 2, 2)
-    bar.update(0, name=f"ablating heads on {2 * (count // 2)} texts")
-    result = study(model, chooses, others, logger.special, objective, bar.update)
-    record_best(logger.recorder, step, *best, study=result)
-    report.facts_of_training |= {
-        ABLATION: {"texts": result.texts, "heads": result.loss_increases()},
-        HEADLINE: result.answer,
-        DETAILS: result.details,
-    }
+    size = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most) // 2
+    found = None
+    if size and num_heads:
+        chooses, others = samples(data, size, 2)
+        bar.update(0, name=f"ablating heads on {2 * size} texts")
+        found = study(model, chooses, others, head_logger.special, objective, bar.update)
+        report.facts_of_training |= {
+            ABLATION: {"texts": found.texts, "heads": found.loss_increases()},
+            HEADLINE: found.answer,
+            DETAILS: found.details,
+        }
+    step = report.facts_of_training["best_step"]
+    probes = head_logger.probes
+    record_best(head_logger.recorder, step, model, probes, objective, report.temperature, found)
 
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
-    texts = samples(report.config, data, CONTRIBUTION_TEXTS)[0]
+    texts = samples(data, CONTRIBUTION_TEXTS)[0]
     model = module.model
     means = mean_contributions(model, texts, module.objective, report.temperature)
     report.facts_of_training[CONTRIBUTIONS] = means
@@ -141,9 +137,7 @@ def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     write_report(run, found, "test", run.folder / REPORT)
 
 
-def samples(
-    config: TrainConfig, data: TextDataModule, size: int, count: int = 1
-) -> list[list[Batch]]:
+def samples(data: TextDataModule, size: int, count: int = 1) -> list[list[Batch]]:
     """Return disjoint samples of `size` validation texts; see `draw_samples`."""
     texts = data.batches("validation")
-    return draw_samples(texts, size, config.data.tokens_per_batch, config.seed, count)
+    return draw_samples(texts, size, data.config.tokens_per_batch, data.seed, count)

@@ -49,7 +49,12 @@ from headscope.training.distributed import (
     rank_zero_first,
 )
 from headscope.training.module import ClassifierModule, build_module, starting_point
-from headscope.training.recording import add_contributions, add_words, head_logger, study_heads
+from headscope.training.recording import (
+    add_contributions,
+    add_words,
+    build_head_logger,
+    study_heads,
+)
 from headscope.training.report import Report, write_summaries
 from headscope.training.resume import (
     Resumed,
@@ -118,10 +123,10 @@ def _train(
         if config.control is not None:
             averages_in_place_of_attention(module.model)  # raises where it cannot
     _add_features(config, module.model, data, phase)
-    recorder = None
+    head_logger = None
     if config.inspection.enabled and is_rank_zero():
-        recorder = head_logger(setup, folder, data, module)
-    trainer = build_trainer(setup, folder, module.total_steps, console, recorder, callbacks)
+        head_logger = build_head_logger(setup, folder, data, module)
+    trainer = build_trainer(setup, folder, module.total_steps, console, head_logger, callbacks)
     all_reduce_max(0)  # rank 0 waits for the others to prepare
     seconds = {"preparing": time.perf_counter() - start}
     with _timed(seconds, "training"):
@@ -136,10 +141,10 @@ def _train(
     report.facts_of_data = facts
     report.seconds = seconds
     save_model(folder, setup, module.model, report.chosen())
-    if recorder is not None:
-        seconds["inspection"] = recorder.seconds
+    if head_logger is not None:
+        seconds["inspection"] = head_logger.seconds
         with _timed(seconds, "ablation"), phase("ablating heads") as bar:
-            study_heads(trainer, module, data, recorder, report, bar)
+            study_heads(module, data, head_logger, report, bar)
     with _timed(seconds, "contributions"), phase("contributions of heads"):
         add_contributions(module, data, report)
     if config.baseline:

@@ -43,21 +43,21 @@ def build_trainer(
     setup: Setup,
     folder: Path,
     total_steps: int,
-    console: Console | None = None,
-    recorder: HeadLogger | None = None,
+    console: Console,
+    head_logger: HeadLogger | None = None,
     others: Sequence[Callback] = (),
 ) -> pl.Trainer:
     """Return a Trainer with the device, precision and callbacks of the settings, and others."""
     config = setup.config
     settings = config.trainer
     callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
-    if recorder is not None:
-        callbacks.append(recorder)
+    if head_logger is not None:
+        callbacks.append(head_logger)
     if settings.patience is not None:
         callbacks.append(Patience(settings.patience))
     callbacks += [
         StopAtLastStep(total_steps),
-        RunProgress(total_steps, console or Console(), settings.progress),
+        RunProgress(total_steps, console, settings.progress),
         RunCheckpoint(folder / LAST, setup),
     ]
     strategy: Any = "auto"

@@ -37,9 +37,7 @@ class AtValidation(Callback):
         self.every_n_steps = every_n_steps
         self._last_step = -1
 
-    def record(
-        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
-    ) -> None:
+    def record(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the model as it is now."""
         raise NotImplementedError
 
@@ -52,7 +50,6 @@ class AtValidation(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the model that was validated."""
         if not trainer.sanity_checking:
-            self._last_step = trainer.global_step
             self.record(trainer, pl_module)
 
     def on_train_batch_end(
@@ -62,7 +59,7 @@ class AtValidation(Callback):
         step = trainer.global_step
         if self.every_n_steps and step % self.every_n_steps == 0 and step != self._last_step:
             self._last_step = step
-            self.record(trainer, pl_module, is_validation=False)
+            self.record(trainer, pl_module)
 
 
 class RecordHeads(AtValidation):
@@ -107,9 +104,7 @@ class RecordHeads(AtValidation):
             self.recorder = HeadRecorder(folder, self.texts)
             write_marker(folder)
 
-    def record(
-        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
-    ) -> None:
+    def record(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the texts' maps."""
         if not trainer.is_global_zero:
             return
@@ -175,15 +170,13 @@ class HeadLogger(AtValidation):
             self._sample = [batch._replace(features=None) for batch in self._sample]
         super().on_train_start(trainer, pl_module)
 
-    def record(
-        self, trainer: Trainer, pl_module: LightningModule, is_validation: bool = True
-    ) -> None:
-        """Write the probe texts and, at a validation, the numbers of every head."""
+    def record(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the probe texts; at step 0 and at validations the numbers of every head too."""
         start = now(pl_module.device)
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         step = trainer.global_step
         summary = None
-        if is_validation:
+        if trainer.validating or step == 0:
             summary = measure_attention(model, self._sample, self.special)
             for name in CURVES:  # the Heads tab has all, of each head
                 means = [mean for measures in summary.values() for mean in measures[name][0]]

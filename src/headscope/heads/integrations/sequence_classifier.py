@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from headscope.data.batching import Batch, moved
+from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, listed, shown
@@ -138,15 +138,11 @@ class SequenceClassifier(PretrainedClassifier):
             raise DataError(f"labels: expected one for each of {N} texts, got {len(labels)}")
         encoded = self._encode(texts)
         classes = self._classes(labels)
-        lengths = [len(ids) for ids in encoded["input_ids"]]
-        groups: list[list[int]] = []
-        for row in sorted(range(len(texts)), key=lambda row: lengths[row]):
-            size = (len(groups[-1]) + 1) * lengths[row] if groups else 0
-            # Without an id for padding the model takes one text at a time.
-            if not groups or self.pad_id is None or size > TOKENS_PER_BATCH:
-                groups.append([])
-            groups[-1].append(row)
-        return [self._batch(encoded, rows, classes) for rows in groups]
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        # Without an id for padding the model takes one text at a time.
+        budget = 1 if self.pad_id is None else TOKENS_PER_BATCH
+        sampler = TokenBudgetSampler(lengths, budget)
+        return [self._batch(encoded, rows, classes) for rows in sampler]
 
     def _batch(self, encoded: Any, rows: list[int], classes: Int[Tensor, "N *C"]) -> Batch:
         def padded(name: str, value: int) -> TokenIds:

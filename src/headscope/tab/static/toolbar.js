@@ -91,9 +91,6 @@ function slider(store) {
     return button(sign, () => moveStep(store, by), { title: label, "aria-label": label });
   };
   const choose = (event) => moveStep(store, Number(event.target.value) - place);
-  const { recorded } = index;
-  const all = t`${place + 1} of ${steps.length} recorded steps`;
-  const thinned = t`${steps.length} of ${recorded} recorded steps kept`;
   return html`<div class="line steps">
     ${icon("‹", t`One step back (,)`, -1)}${icon("›", t`One step forward (.)`, 1)}
     <input
@@ -102,6 +99,6 @@ function slider(store) {
     />
     <output class=${shown === step ? "now" : "now pending"}>${t`step ${step}`}</output>
     ${index.best === step && html`<span class="best">${t`best step`}</span>`}
-    <span class="kept">${steps.length < recorded ? thinned : all}</span>
+    <span class="kept">${t`${place + 1} of ${steps.length} recorded steps`}</span>
   </div>`;
 }
