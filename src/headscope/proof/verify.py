@@ -30,7 +30,7 @@ from headscope.attention.variants import ScoredAttention
 from headscope.ground.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
 from headscope.proof.claims import Claim, Precision, classifier_claims
-from headscope.proof.copy_weights import copy_weights
+from headscope.proof.copy_weights import copy_weights, read_weights
 from headscope.proof.exact_sums import exact_sum_claims
 from headscope.settings.commands import VerifyConfig
 
@@ -67,6 +67,13 @@ PUBLISHED = """
 """
 
 
+def published_example() -> tuple[Tensor, nn.MultiheadAttention]:
+    """Return the tokens and torch's layer of the published example."""
+    torch.manual_seed(55)
+    tokens = torch.randn(1, 5, 4)
+    return tokens, nn.MultiheadAttention(4, 2, bias=False, batch_first=True)
+
+
 def printed_numbers() -> dict[str, Tensor]:
     """Return the tensors of the published example by name, a row for each token."""
     rows = torch.tensor([float(number) for number in PUBLISHED.split()]).view(5, -1)
@@ -75,24 +82,36 @@ def printed_numbers() -> dict[str, Tensor]:
 
 
 def published_claims(precision: Precision) -> Iterator[Claim]:
-    """Compare torch's layer and ours with the printed numbers."""
+    """Compare torch's layer with the printed numbers, and every form of ours with both."""
+    tokens, theirs = published_example()
     printed = list(printed_numbers().values())
-    tolerance = None if precision.dtype == torch.bfloat16 else PRINTED
-    for name, form in (("torch's layer", nn.MultiheadAttention), ("our layer", precision.layer)):
-        computed = published_numbers(precision, form)
-        yield precision.claim(name, "printed to 4 decimals", computed, printed, tolerance)
+    forms: dict[str, nn.Module] = {
+        "torch's layer": nn.MultiheadAttention(4, 2, bias=False, batch_first=True),
+        "our layer": precision.layer(4, 2, bias=False, batch_first=True),
+        "the paper's form": PaperAttention(4, 2, bias=False),
+        "the packed form": PackedAttention(4, 2, bias=False),
+        "the four-Linear form": FourLinearAttention(4, 2, bias=False),
+    }
+    expected = published_numbers(copy.deepcopy(theirs).double(), tokens.double())
+    is_rough = precision.dtype == torch.bfloat16
+    bounds = (None, None) if is_rough else (PRINTED, 1e-6)
+    for name, form in forms.items():
+        copy_weights(theirs, form.to(precision.device, precision.dtype))
+        computed = published_numbers(form, precision.cast(tokens))
+        title = f"{name}: the printed numbers"
+        yield precision.claim(title, "printed to 4 decimals", computed, printed, bounds[0])
+        if not isinstance(form, nn.MultiheadAttention):
+            title = f"{name}: the same numbers"
+            yield precision.claim(title, "torch, float64", computed, expected, bounds[1])
 
 
 @torch.no_grad()
-def published_numbers(precision: Precision, form: Any) -> list[Tensor]:
-    """Return the tensors of PUBLISHED as torch's layer or ours computes them."""
-    torch.manual_seed(55)
-    tokens = precision.cast(torch.randn(1, 5, 4))
-    layer = form(4, 2, bias=False, batch_first=True)  # both draw the same weights
-    layer.to(precision.device, precision.dtype)
-    packed = tokens[0] @ layer.in_proj_weight.T  # [T, 3D]
-    output, weights = layer(tokens, tokens, tokens, average_attn_weights=False)
-    return [*packed.chunk(3, dim=-1), output[0], *weights[0]]
+def published_numbers(form: nn.Module, tokens: Tensor) -> list[Tensor]:
+    """Return the tensors of PUBLISHED as a form of attention computes them."""
+    packed = tokens[0] @ read_weights(form)["in_proj_weight"].T  # [T, 3D]
+    queries, keys, values = packed.chunk(3, dim=-1)
+    output, weights = run_form(form, tokens, tokens, None)
+    return [queries, keys, values, output[0], *weights[0]]
 
 
 # Our layer and torch.nn.MultiheadAttention: output, weights, and gradients of inputs and parameters
@@ -188,6 +207,12 @@ def form_claims(precision: Precision) -> Iterator[Claim]:
         ("the packed form", paper, PaperAttention(D, H), PackedAttention(D, H)),
         ("the four-Linear form", paper, PaperAttention(D, H), FourLinearAttention(D, H)),
         ("our layer", paper, PaperAttention(D, H), precision.layer(D, H, batch_first=True)),
+        (
+            "torch's layer",
+            paper,
+            PaperAttention(D, H),
+            nn.MultiheadAttention(D, H, batch_first=True),
+        ),
         (of_heads, "shared projections", SharedProjectionAttention(D, H), PaperAttention(D, H)),
         (of_heads, "multi-query attention", shared, PaperAttention(D, H)),
     ]
@@ -362,11 +387,14 @@ def verify(
 
 
 def _numbers_table(precision: Precision) -> Table:
-    """Return the published numbers beside our layer's."""
+    """Return the published numbers beside our layer's, with the example's weights."""
+    tokens, theirs = published_example()
+    layer = precision.layer(4, 2, bias=False, batch_first=True)
+    copy_weights(theirs, layer.to(precision.device, precision.dtype))
     table = _table("The article's numbers and ours, a row a token; a head's are its weights")
     for heading in ("tensor", "by", "numbers"):
         table.add_column(heading, no_wrap=True)
-    ours = published_numbers(precision, precision.layer)
+    ours = published_numbers(layer, precision.cast(tokens))
     for (name, printed), tensor in zip(printed_numbers().items(), ours, strict=True):
         table.add_row(name, "article", _decimals(printed))
         table.add_row("", "ours", _decimals(tensor))
