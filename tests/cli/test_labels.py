@@ -24,16 +24,19 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
     config = configured(tmp_path, rows)
     report = train(config, Console(quiet=True))
     console = Console(record=True, width=80)
-    asked = LabelsConfig(run=str(report.folder), output=str(tmp_path / "labels.csv"), folds=3)
-    found = labels(asked, console)
-    for row in found:
-        assert rows[row["row"]]["text"] == row["text"]
-        row["id"] = rows[row["row"]]["id"]
+    found = labels(
+        LabelsConfig(
+            run=str(report.folder), output=str(tmp_path / "labels.csv"), folds=3, id_column="id"
+        ),
+        console,
+    )
     first = [row["id"] for row in found[: len(planted)]]
     assert len(planted.keys() & {*first}) >= 9
     assert len({row["split"] for row in found}) > 1
     for row in found:
         assert row["suggested"] != row["label"]
+        assert rows[row["row"]]["id"] == row["id"]
+        assert rows[row["row"]]["text"] == row["text"]
         row["corrected"] = planted.get(row["id"], "")
     path = tmp_path / "labels.csv"
     with path.open(encoding="utf-8") as file:

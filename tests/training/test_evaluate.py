@@ -3,11 +3,9 @@
 import contextlib
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from rich.console import Console
 
 from headscope.cli.evaluate import evaluate
@@ -15,7 +13,6 @@ from headscope.ground.errors import ConfigError, DataError, RunError, UserWarnin
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import validate
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
 from training_runs import Trained, write
 
@@ -124,37 +121,38 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
         for label in truth
     ]
     data = OtherDataConfig(path=write(tmp_path / "new.csv", rows))
-    setup, model, chosen = load_model(folder)
-    other, others = tmp_path / "constant", tmp_path / "others"
-    with torch.no_grad():
-        model.head.weight.zero_()
-        model.head.bias.copy_(torch.tensor([label == "good" for label in setup.labels]))
-    for path, labels in ((other, setup.labels), (others, ["x", "y"])):
-        path.mkdir()
-        save_model(path, replace(setup, labels=labels), model, chosen)
+    answers = ["good"] * 7 + [""]
+    other = [{**row, "prediction": answer} for row, answer in zip(rows, answers, strict=True)]
+    mine = write(tmp_path / "mine.csv", other)
 
-    def against(path: Path) -> str:
+    def against(path: str) -> str:
         output = io.StringIO()
-        config = EvaluateConfig(str(folder), against=str(path), accelerator="cpu", data=data)
+        config = EvaluateConfig(str(folder), against=path, accelerator="cpu", data=data)
         evaluate(config, Console(file=output, width=100))
         return output.getvalue()
 
-    shown = against(other)
+    shown = against(mine)
     kept = json.loads((folder / "evaluations/new.json").read_text())
     assert (kept["accuracy"], kept["against"]["accuracy"]) == (1.0, 0.5)
     mean, low, high = kept["against"]["differences"]["accuracy"]
     assert mean == 0.5
     assert low < 0.5 < high
     assert kept["against"]["only this run is right"] == 4
-    assert f"only this run is right: 4 texts; only {other}: 0" in shown
+    assert f"only this run is right: 4 texts; only {mine}: 0" in shown
     assert f"{data.path}, 8 texts" in shown
-    against(folder)  # the scores against another one stay
+    against(str(folder))  # the scores against another one stay
     kept = json.loads((folder / "evaluations/new_2.json").read_text())
     assert kept["against"]["differences"]["accuracy"] == [0, 0, 0]
-    with pytest.raises(ConfigError, match="a run with the classes bad, good, got x, y"):
-        against(others)
-    with pytest.raises(ConfigError, match=r"against: expected a run folder, got .*; runs here:"):
-        validate(EvaluateConfig, {"run": str(folder), "against": str(data.path)})
+    for wrong, message in (
+        (
+            other[:2],
+            "expected a column prediction and a row for each of 8 texts, got 2 rows with text",
+        ),
+        (other[::-1], "row 0: has another text: a sad day"),
+        ([{**row, "prediction": "x"} for row in rows], "expected the classes bad, good, got x"),
+    ):
+        with pytest.raises(DataError, match=message):
+            against(write(tmp_path / "wrong.csv", wrong))
 
 
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:

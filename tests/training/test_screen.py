@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.cli.sweep import show_table
+from headscope.cli.sweep import show_table, verdict, write_table
 from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.scores import Scores
@@ -163,7 +163,6 @@ def test_a_configuration_has_the_mean_over_its_seeds_and_the_best_of_validation_
     assert best.startswith("defaults:\n- train\n- _self_\nseed: 0\n")
     assert "outputs_dir" not in best
     assert f"best again: headscope train --config-dir {tmp_path} --config-name best" in lines
-    assert lines[-1] == "best: longlong-00000002"
 
 
 def test_of_a_loss_less_is_better_and_the_best_settings_resolve_nothing_of_this_machine(
@@ -181,3 +180,26 @@ def test_of_a_loss_less_is_better_and_the_best_settings_resolve_nothing_of_this_
     assert rows == [["2", "0.3000"], ["4", "0.5000"], ["1", "0.7000"]]
     best = OmegaConf.load(tmp_path / "best.yaml")
     assert (best.seed, [*best.inspection.probes]) == (17, probes)
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ([0.032, 0.017, 0.047], "+3.2 points of test accuracy over TF-IDF (+1.7 to +4.7); take it"),
+        ([0.01, -0.01, 0.03], "(-1.0 to +3.0); TF-IDF is as good, and trains in 2 s"),
+        ([-0.02, -0.03, -0.01], "(-3.0 to -1.0); take TF-IDF, which trains in 2 s"),
+        (None, "with baseline=true it is compared with TF-IDF"),
+    ],
+)
+def test_the_interval_decides_whether_the_best_is_worth_taking_over_tf_idf(
+    tmp_path: Path, interval: list[float] | None, said: str
+) -> None:
+    for number in (0, 1):
+        metrics = done(0.1 + number / 10)
+        metrics["seconds"]["baseline"] = 2.1
+        metrics["baseline"] = interval and {"differences": {"accuracy": interval}}
+        job(tmp_path, number, {}, metrics=metrics)
+    write_table(tmp_path)
+    found = verdict(tmp_path, "long-00000001")
+    assert found.startswith("best: long-00000001")
+    assert found.endswith(said)

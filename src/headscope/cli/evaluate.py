@@ -9,9 +9,11 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import numbers, text_rows
-from headscope.ground.errors import ConfigError, listed, warn
+from headscope.data.columns import label_name, numbers, text_rows
+from headscope.data.rows import read_rows
+from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import write_free
+from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.runs.folder import as_json
@@ -20,7 +22,7 @@ from headscope.runs.run import Run, load_run
 from headscope.runs.texts import texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
-from headscope.settings.config import absolute
+from headscope.settings.config import DataConfig, absolute
 from headscope.training.baseline import above, differences
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.scores import Scores, calibration, scores
@@ -69,7 +71,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     show_confusion(console, run.labels, found)
     if config.against is not None:
         theirs = _answers(config, run, rows, split)
-        content["against"] = compared(console, config.against, run, logits, targets, theirs)
+        content["against"] = compared(console, config, run, logits, targets, theirs)
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
@@ -80,48 +82,76 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     return found
 
 
-# Against another run.
+# Against another run, or predictions in a file.
 
 
 def _answers(
     config: EvaluateConfig, run: Run, texts: list[tuple[str, ...]], split: str
 ) -> list[list[str]]:
-    """Return the classes that the other run gives each text."""
+    """Return the classes that the other one gives each text."""
     path = str(config.against)
+    own = run.config.data
+    if not Path(path).is_dir():
+        return _answers_in(path, own, texts)
     other = load_run(path)
+    theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
-        given = getattr(other.config.data, key)
-        if bool(given) != bool(getattr(run.config.data, key)):
+        if bool(getattr(theirs, key)) != bool(getattr(own, key)):
+            given = getattr(theirs, key)
             raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
-    if {*run.labels}.isdisjoint(other.labels):
-        expected = f"a run with the classes {listed(run.labels)}"
-        raise ConfigError(f"against={path}: expected {expected}, got {listed(other.labels)}")
     digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
     if config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
     return [each.labels for each in other.predict(texts)]
 
 
+def _answers_in(path: str, own: DataConfig, texts: list[tuple[str, ...]]) -> list[list[str]]:
+    """Return the column `prediction` of a file that has a row for each text."""
+    rows = list(read_rows(path))
+    if len(rows) != len(texts) or "prediction" not in rows[0]:
+        has = f"{len(rows)} rows" + (f" with {listed([*rows[0]])}" if rows else "")
+        raise DataError(
+            f"against={path}: expected a column prediction and a row for each of {len(texts)} "
+            f"texts, got {has}"
+        )
+    answers: list[list[str]] = []
+    for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
+        given = row.get(own.text_column, text)
+        if given not in (text, csv_cell(text)):
+            raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
+        cell = "" if row["prediction"] is None else row["prediction"]
+        if own.multi_label and not isinstance(cell, list):
+            cell = [part.strip() for part in str(cell).split(own.label_separator) if part.strip()]
+        answers.append(cell if isinstance(cell, list) else [label_name(cell)])
+    return answers
+
+
 def compared(
     console: Console,
-    name: str,
+    config: EvaluateConfig,
     run: Run,
     logits: Float[Tensor, "N C"],
     targets: Int[Tensor, "N *C"],
     theirs: list[list[str]],
 ) -> dict[str, Any]:
-    """Print the differences from the answers of `name`, and return them as JSON.
+    """Print the differences on the same texts, and return them as JSON.
 
-    An answer that is no class of the run is wrong.
+    An answer that is no class of the run, such as "" where the other one abstains, is wrong.
     """
     truth = run.objective.has(targets, len(run.labels))
     ours = run.objective.predicted(run.objective.probabilities(logits.double()))
     others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
+    if not others.any():
+        raise DataError(
+            f"against={config.against}: expected the classes {listed(run.labels)}, got "
+            f"{listed(sorted({name for answer in theirs for name in answer}))}"
+        )
     is_right = (ours == truth).all(dim=1)
     is_other_right = (others == truth).all(dim=1)
     found = differences(ours, others, truth)
     only_ours = int((is_right & ~is_other_right).sum())
     only_theirs = int((is_other_right & ~is_right).sum())
+    name = str(config.against)
     show_line(console, above(name, found))
     show_line(console, f"only this run is right: {only_ours} texts; only {name}: {only_theirs}")
     return {

@@ -11,21 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from rich.console import Console
 
-from headscope.data.columns import numbers, text_rows, texts_among, tuples
+from headscope.data.columns import numbers, text_rows, texts_among, tuples, values
 from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
-from headscope.ground.errors import ConfigError
+from headscope.data.rows import read_rows
+from headscope.data.source import load_source
+from headscope.ground.errors import ConfigError, listed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import override
+from headscope.settings.checks import message, override
 from headscope.settings.commands import LabelsConfig
+from headscope.settings.config import DataConfig
 from headscope.training.console import plain_table
 from headscope.training.train import train
 
@@ -39,7 +42,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     """Print and write the texts whose label is probably wrong, the worst first.
 
     Raises:
-        ConfigError: for a run with data.multi_label.
+        ConfigError: for a run with data.multi_label, or an id_column that the data lack.
         DataError, RunError: if the run's data are gone or have changed.
     """
     console = terminal(console)
@@ -50,6 +53,9 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     with Bar(console, "reading texts"):
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
+        ids = {}
+        if config.id_column is not None:
+            ids[config.id_column] = Series(ids_of(splits, config.id_column, run.config.data))
     folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -64,7 +70,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 # 0 for a class that it has not seen.
                 shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
     roles = np.repeat([*splits], [*map(len, splits.values())])
-    found = suspects(texts, roles, run.labels, shares)
+    found = suspects(texts, roles, run.labels, shares).assign(**ids)  # by the number of the text
     suspicious: list[Suspect] = found.to_dict("records")
     write_rows(config.output, suspicious, [*found])
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
@@ -80,6 +86,30 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         ]
     show_line(console, "\n".join(lines))
     return suspicious
+
+
+def ids_of(splits: DatasetDict, column: str, data: DataConfig) -> list[Any]:
+    """Return a column of the source for each text; a file of rows is read once more for it."""
+    source = load_source(data)
+    ids = []
+    for role, split in splits.items():
+        name = getattr(data, f"{role}_split")
+        if name not in source:  # it is cut from train
+            name = data.train_split
+        path = data.file_of(name)
+        known = [*source[name].column_names]
+        cells: list[Any] = []
+        if column in known:
+            cells = list(values(source[name], column))
+        elif Path(path).is_file():
+            for row in read_rows(path, encoding=data.encoding, separator=data.separator):
+                known = [*row]
+                cells.append(row.get(column))
+        if column not in known:
+            expected = f"one of the columns {listed(known)} of {path}"
+            raise ConfigError(message("id_column", expected, column))
+        ids += [cells[row] for row in numbers(split, "row")]
+    return ids
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:

@@ -289,7 +289,8 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    show_line(console, f"best: {best_job(table) or 'no configuration is done'}")
+    job = best_job(table)
+    show_line(console, verdict(folder, job) if job else "no configuration is done")
 
 
 def _compared(scores: Any, best: Any) -> str:
@@ -305,6 +306,25 @@ def _mean(values: Any) -> str:
         return f"{values.mean():.0f}" if len(values) else ""
     has_deviation = len(values) > 1 and values.name != "tfidf_accuracy"
     return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
+
+
+def verdict(folder: Path, job: str) -> str:
+    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
+
+    It is where the 95 % interval of the difference of accuracy on test lies above 0; see
+    `headscope.training.baseline.differences`.
+    """
+    metrics = read_json(folder / job / METRICS, dict)
+    if not metrics.get("baseline"):
+        return f"best: {job}; with baseline=true it is compared with TF-IDF"
+    mean, low, high = (100 * share for share in metrics["baseline"]["differences"]["accuracy"])
+    found = f"{job}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
+    if low > 0:
+        return f"best: {found}; take it"
+    seconds = f"{metrics['seconds']['baseline']:.0f} s"
+    if high < 0:
+        return f"best: {found}; take TF-IDF, which trains in {seconds}"
+    return f"best: {found}; TF-IDF is as good, and trains in {seconds}"
 
 
 def write_best(folder: Path, job: str) -> None:

@@ -129,9 +129,16 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 class EvaluateConfig(LabelledTextsConfig):
     """Score a finished run on its test split, or on other data with the same labels."""
 
-    against: RunFolder | None = key(
-        None, "another run folder: the difference on the same texts, with its interval"
+    against: str | None = key(
+        None,
+        "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
+        "these texts: the difference on the same texts, with its interval",
     )
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        if self.against is not None and not Path(self.against).exists():
+            yield "against", "a run folder or a file", existing_runs(self.against)
 
 
 @dataclass(config=STRICT)
@@ -206,6 +213,7 @@ class LabelsConfig(WritesFile):
     endings = (".csv", ".jsonl")
     run: RunFolder
     output: str = key("labels.csv", "csv or jsonl file")
+    id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
 
