@@ -18,10 +18,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 17133,
+    "lines of Python": 17131,
     "lines of JavaScript and CSS": 4297,
-    "nodes": 120268,  # of the syntax tree: what a reader reads, however the lines are broken
-    "nodes per code line": 10.2,
+    "nodes": 120247,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
