@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
     "lines of Python": 17131,
     "lines of JavaScript and CSS": 4297,
-    "nodes": 120247,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 120245,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
