@@ -162,7 +162,7 @@ def _compare_with_torch(
     precision: Precision, name: str, options: Options, mask: Options, is_batch: bool = True
 ) -> Claim:
     torch.manual_seed(11)
-    options = {"batch_first": True} | options
+    options = {"batch_first": True, **options}
     theirs = precision.draw_weights(nn.MultiheadAttention(D, H, **options))
     ours = precision.layer(D, H, **options).to(precision.device, precision.dtype)
     ours.load_state_dict(theirs.state_dict(), strict=True)

@@ -101,14 +101,12 @@ def show_heads(
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
     """Print a table with a row for each model."""
-    known = [*SCORES]
-    for scores in rows.values():
-        known = [name for name in known if name in scores.values()]
     cells = [
-        [model, *(f"{scores.values()[name]:.4f}" for name in known)]
+        [model, *(f"{value:.4f}" for value in scores.values().values())]
         for model, scores in rows.items()
     ]
     show_line(console, title)
+    known = next(iter(rows.values())).values()  # of all the same
     headings = [SCORES[name].replace(" ", "\n") for name in known]
     console.print(plain_table([""], headings, cells))
 
