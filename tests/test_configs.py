@@ -54,6 +54,13 @@ def test_every_file_says_at_its_head_what_it_is() -> None:
         assert path.parent.name != "data" or is_tried, path
 
 
+@pytest.fixture
+def _run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").touch()
+
+
+@pytest.mark.usefixtures("_run_folder")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_configuration(name: str) -> None:
     words = {
@@ -79,6 +86,7 @@ def test_every_key_says_what_it_means() -> None:
         assert all(len(entry["description"]) > 4 for entry in keys(schema).values())
 
 
+@pytest.mark.usefixtures("_run_folder")
 @pytest.mark.parametrize("name", ["train", "evaluate"])
 def test_files_want_a_path_instead_of_taking_the_default_texts(name: str) -> None:
     with pytest.raises(ConfigError, match=r"^data.path: expected .* give data.path="):

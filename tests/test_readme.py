@@ -45,14 +45,18 @@ def commands(page: str) -> list[list[str]]:
     """Return the words after `headscope` of each command in the page, of its blocks and table."""
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
-    lines += re.findall(r"`(headscope [^`]+[^`.])`", text)
+    data = re.search(r"^headscope train (.+) name=reviews$", text, re.MULTILINE)
+    for line, dots in re.findall(r"`(headscope [^`]+?)( \.\.\.)?`", text):
+        if "experiment=pretrained" not in line:  # needs an encoder
+            lines.append(f"{line} {data[1]}" if dots and data else line)
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("headscope ")]
 
 
 def shortened(words: list[str]) -> list[str]:
     """Make a run one of seconds, and a sweep one of two jobs; other commands stay as they are."""
     if words[0] == "tune":
-        words = [*words[:-1], "trials=1", "space=space.yaml"]
+        words = [word for word in words if not word.startswith("trials=")]
+        words += ["trials=1", "space=space.yaml"]
     elif words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}

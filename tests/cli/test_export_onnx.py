@@ -233,6 +233,7 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
 def test_an_unfinished_run_and_a_missing_package_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "config.yaml").touch()
     with pytest.raises(RunError, match="so it did not finish"):
         exported(tmp_path)
     monkeypatch.setattr("headscope.settings.commands.find_spec", lambda name: None)

@@ -164,6 +164,7 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
 def test_a_mistake_is_one_line_and_exit_code_2(
     arguments: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("config.yaml").touch()  # run=. is a run folder
     assert run(*arguments.split(" ")) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -178,7 +179,7 @@ def test_a_run_that_does_not_exist_is_answered_with_those_that_do(
     for name in ("first", "second"):
         (Path("outputs") / name).mkdir(parents=True)
         (Path("outputs") / name / "model.safetensors").touch()
-    for word in ("run=outputs/frist", "run=first"):
+    for word in ("run=outputs/frist", "run=first", "run=outputs"):  # the last is no run either
         assert run("evaluate", word) == 2
         assert capsys.readouterr().err.endswith("; runs here: outputs/first, outputs/second\n")
 

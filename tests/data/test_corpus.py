@@ -272,7 +272,8 @@ def test_validation_is_cut_from_train_and_never_from_the_test_split(source: Read
 
 def test_a_class_with_one_training_text_is_learned_and_left_out_of_validation(source: Read) -> None:
     train = table([*["x", "y"] * 20, "platinum"])
-    corpus = load_corpus(source(train, table(["x", "y", "platinum"], None, 200)))
+    with pytest.warns(UserWarningMessage, match="1 of 3 classes have fewer than 3 training texts"):
+        corpus = load_corpus(source(train, table(["x", "y", "platinum"], None, 200)))
     counts = [[*corpus.splits[role]["label"]].count(0) for role in ("train", "validation", "test")]
     assert counts == [1, 0, 1]
 

@@ -111,7 +111,7 @@ def data_of_page(path: Path) -> str:
 def test_training_writes_the_report_and_prints_five_words_a_class(plain: Trained) -> None:
     assert (plain.folder / "report.html").is_file()
     lines = plain.screen.splitlines()
-    at = lines.index("words that add most to each class, summed over test texts:")
+    at = lines.index("words (no signs) that add most to each class, summed over test texts:")
     for label, line in zip(["bad", "good"], lines[at + 1 : at + 3], strict=True):
         assert re.fullmatch(rf"  {label}: (\w+ \+\d+\.\d(, )?){{5}}", line)
 

@@ -109,6 +109,18 @@ def test_the_screen_shows_what_differs_and_the_file_has_all(tmp_path: Path) -> N
             assert row["optimizer.learning_rate"] == "a value of several words"  # as meant
 
 
+def test_more_than_two_settings_stand_below_the_table(tmp_path: Path) -> None:
+    for number, settings in enumerate(({}, {"model.d_model": "64", "data.path": "a.csv"})):
+        job(tmp_path, number, settings, metrics=done(0.5 + number / 10))
+    lines = shown(tmp_path).splitlines()
+    assert "1: model.num_heads=2, model.d_model=64, data.path=a.csv" in lines
+    assert "2: model.num_heads=1" in lines
+    assert [line.split()[:2] for line in lines if line.strip()[:1] in ("1", "2")][:2] == [
+        ["1", "0.6000"],
+        ["2", "0.5000"],
+    ]
+
+
 def test_a_job_that_failed_says_why_below_the_table(tmp_path: Path) -> None:
     why = "model.num_heads: got 3, takes a divisor of model.d_model=[32]"
     job(tmp_path, 0, {}, metrics=done())

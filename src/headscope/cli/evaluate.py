@@ -66,7 +66,9 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     else:
         tempered = scores(logits.double() / run.temperature, targets)
         warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
-        show_scores(console, title, table | {f"at temperature {run.temperature:.3f}": tempered})
+        if run.temperature != 1:
+            table[f"at temperature {run.temperature:.3f}"] = tempered
+        show_scores(console, title, table)
         content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
     if config.against is not None:
@@ -152,11 +154,13 @@ def compared(
     only_ours = int((is_right & ~is_other_right).sum())
     only_theirs = int((is_other_right & ~is_right).sum())
     name = str(config.against)
+    accuracy = is_other_right.double().mean().item()
+    show_line(console, f"{name}: accuracy {accuracy:.4f}")
     show_line(console, above(name, found))
     show_line(console, f"only this run is right: {only_ours} texts; only {name}: {only_theirs}")
     return {
         "name": name,
-        "accuracy": is_other_right.double().mean().item(),
+        "accuracy": accuracy,
         "differences": found,
         "only this run is right": only_ours,
         "only the other is right": only_theirs,

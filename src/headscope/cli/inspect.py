@@ -40,10 +40,7 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         place = Path(f"{run.folder.name}_{stamp}")
     free = Path(f"{place}.html")
     path = view.save(config.output) if config.output else write_free(free, view.html)
-    shares = sorted(view.probabilities.items(), key=lambda item: -item[1])[:5]
-    likeliest = ", ".join(f"{name} {share:.3f}" for name, share in shares)
-    show_line(console, f"{len(view.tokens)} tokens; prediction: {likeliest}")
-    show_line(console, str(view.explanation))
+    show_line(console, str(view))
     kind = f"of this text alone: {missing}" if missing else "type another text on it"
     show_line(console, f"page:       {path}; {kind}")
     return path

@@ -60,13 +60,12 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     view = head_view(output, study, {"model": config.model})
     free = FOLDER / f"{stem}.html"
     path = view.save(config.output) if config.output else write_free(free, view.html)
-    shares = ", ".join(f"{name} {share:.3f}" for name, share in output.probabilities.items())
-    cut = ", to which it was cut" if classifier.is_cut(shown) else ""
-    show_line(console, f"{len(output.text.tokens)} tokens{cut}; prediction: {shares}")
+    show_line(console, str(view))
+    if classifier.is_cut(shown):
+        show_line(console, f"the text was cut to {len(view.tokens)} tokens")
     if study is not None:
-        show_line(console, study.answer)
         show_line(console, study.details)
-        show_heads(console, study.loss_increases())
+        show_heads(console, study.loss_increases(), page="on the page")
     show_line(console, f"page:       {path}")
     return path
 

@@ -77,7 +77,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
     console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
-    lines = [f"kept in {config.output}"]
+    lines = [f"kept in {config.output}: {len(found)} rows"]
     if suspicious:
         lines += [
             "delete the rows whose label is right, write the right class into the column",

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -47,6 +48,7 @@ TABLE = "sweep.csv"
 BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
+MOST_COLUMNS = 2  # of settings; the values of more stand below the table
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -55,6 +57,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     folder = _sweep_folder(line.overrides)
+    started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
@@ -78,6 +81,8 @@ def run_sweep(line: compose.CommandLine) -> int:
             (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
         remove_empty(folder)
     show_table(folder)
+    if older := sum(path.stat().st_mtime < started for path in folder.glob(f"*/{JOB}")):
+        print(f"{older} of its jobs are of earlier commands")
     # A job may have failed here because another process was at it, which has finished it since.
     failed = folder.glob(f"*/{FAILURE}")
     failures = [path for path in failed if not path.with_name(METRICS).exists()]
@@ -272,18 +277,28 @@ def show_table(folder: Path, console: Any = None) -> None:
     swept = [key for key in settings_of(table) if table[key].nunique(dropna=False) > 1]
     rows = []
     best = groups[0][metric]
-    for group in groups:
-        row = [*group[swept].fillna("").iloc[0]]
+    listed = []
+    for number, group in enumerate(groups, start=1):
+        settings = group[swept].iloc[0]
+        row = [*settings.fillna("")]
+        if len(swept) > MOST_COLUMNS:
+            row = [number]
+            named = ", ".join(f"{key}={value}" for key, value in settings.dropna().items())
+            listed.append(f"{number}: {named}")
         if has_seeds:
             compared = "best" if group is groups[0] else _compared(group[metric], best)
             row += [(group["status"] == "done").sum(), compared]
         rows.append([*row, *(_mean(group[name]) for name in results)])
-    texts = [*swept, *(("seeds", "") if has_seeds else ())]
-    headings = [name.replace(".", ".\n") for name in texts]
-    console.print(plain_table(headings, [name.replace("_", "\n", 1) for name in results], rows))
+    texts = [""] if listed else [name.replace(".", ".\n") for name in swept]
+    texts += ["seeds", ""] if has_seeds else []
+    console.print(plain_table(texts, [name.replace("_", "\n", 1) for name in results], rows))
+    for line in listed:
+        show_line(console, line)
     failed = table[table["status"] != "done"]
     for job, status in zip(failed["job"], failed["status"], strict=True):
         show_line(console, f"{job}: {status}")
+    if len(failed):
+        show_line(console, "a job that you no longer want leaves the table with its folder")
     show_line(console, f"all scores: {folder}/{TABLE}")
     if (folder / BEST).exists():
         command = f"headscope train --config-dir {folder} --config-name best"

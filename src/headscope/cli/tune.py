@@ -10,8 +10,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import optuna
 import yaml
 from filelock import FileLock
+from optuna.trial import BaseTrial, FixedTrial, Trial, TrialState
+from optuna_integration import PyTorchLightningPruningCallback
 from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
@@ -25,15 +28,6 @@ from headscope.settings.commands import TuneConfig
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run
 from headscope.training.scores import TEMPERED
 from headscope.training.train import train
-
-try:
-    import optuna
-    from optuna.trial import BaseTrial, FixedTrial, Trial, TrialState
-    from optuna_integration import PyTorchLightningPruningCallback
-except ImportError:
-    raise ConfigError(
-        "tune: Optuna is not installed; from the clone: pip install -e '.[tune]'"
-    ) from None
 
 DATABASE = "study.db"
 TABLE = "trials.csv"

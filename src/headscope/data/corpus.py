@@ -39,6 +39,8 @@ from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import digest
 from headscope.settings.config import ROLES, DataConfig
 
+FEW = 3  # training texts of a class
+FEWEST_ROWS = 30  # of fewer, classes are small anyway
 TEXTS = re.compile("(large_)?string(_view)?|null")
 LABELS = re.compile("(large_)?string(_view)?|bool|null|u?int.*|float.*|half|double")
 
@@ -96,6 +98,7 @@ def load_corpus(config: DataConfig) -> Corpus:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
         drop_rows(corpus, config)
+    warn_of_rare_labels(corpus, config)
     corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     return corpus
@@ -380,6 +383,17 @@ def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> None:
         warn(
             f"{config.path}, column {config.label_column!r}: labels differ in spelling alone, and "
             f"are classes of their own: {listed(similar)}"
+        )
+
+
+def warn_of_rare_labels(corpus: Corpus, config: DataConfig) -> None:
+    """Warn of classes with one or two training texts: a slip, or values of another column."""
+    counts = class_counts(numbers(corpus.splits["train"], "label"), len(corpus.labels))
+    rare = [corpus.labels[number] for number in np.flatnonzero(counts < FEW)]
+    if rare and counts.sum() > FEWEST_ROWS:
+        warn(
+            f"{config.path}, column {config.label_column!r}: {len(rare)} of {len(counts)} classes "
+            f"have fewer than {FEW} training texts: {listed(rare)}; misspelt, or another column?"
         )
 
 

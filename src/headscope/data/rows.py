@@ -93,7 +93,8 @@ def read_rows(
         place = f"row {number}"
         if isinstance(error, UnicodeDecodeError):
             place = f"after {number} rows"  # the file is decoded in blocks
-            remedy = f"; set the text encoding: {keys}encoding=cp1252 or {keys}encoding=shift_jis"
+            others = [name for name in ("cp1252", "shift_jis", "utf-8") if name != encoding]
+            remedy = f"; set the text encoding: {keys}encoding={' or '.join(others)}"
         elif isinstance(error, csv.Error):
             remedy = '; a text with a " in it is written "so ""quoted"" it is"'
         name = "standard input" if path == "-" else path

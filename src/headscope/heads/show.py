@@ -48,6 +48,7 @@ from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
 from headscope.tab.html import page, write_page
 
+MOST_CLASSES = 5  # in a summary
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
 # notebook around it.
 FRAME = (
@@ -118,13 +119,15 @@ class HeadView:
         return f"HeadView({len(self.tokens)} tokens, {heads} heads{known})"
 
     def __str__(self) -> str:
-        """Return the words that decided, the probabilities, and which heads matter if measured."""
-        shares = ", ".join(f"{name} {share:.3f}" for name, share in self.probabilities.items())
-        matter = "give labelled texts to measure which heads matter"
+        """Return the likeliest classes, the words that decided, and which heads matter if known."""
+        likeliest = sorted(self.probabilities.items(), key=lambda item: -item[1])[:MOST_CLASSES]
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in likeliest)
+        lines = ["; ".join(filter(None, [f"{len(self.tokens)} tokens", shares]))]
+        if self.explanation is not None:
+            lines.append(str(self.explanation))
         if self.study is not None:
-            matter = self.study.answer
-        line = "; ".join(filter(None, [f"{len(self.tokens)} tokens", shares, matter]))
-        return line if self.explanation is None else f"{self.explanation}\n{line}"
+            lines.append(self.study.answer)
+        return "\n".join(lines)
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from headscope.data.evidence import RECIPE, EvidenceVocabulary
 from headscope.data.tokenizer import tokenizer_of
-from headscope.ground.errors import RunError
+from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import digest, reading, write_atomic, write_text
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
@@ -47,7 +47,7 @@ from headscope.model.pretrained import (
 )
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
-from headscope.settings.config import TrainConfig, absolute, config_of
+from headscope.settings.config import TrainConfig, absolute, config_of, is_run
 from headscope.settings.extension import check_allowed
 
 CONFIG = "config.yaml"
@@ -212,6 +212,8 @@ def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> 
 def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
     """Read model.safetensors; RunError if it is missing or damaged, or for code not allowed."""
     path = folder / WEIGHTS
+    if not is_run(folder):
+        raise RunError(f"run={folder}: expected a run folder; {existing_runs(str(folder))}")
     if not path.exists():
         raise RunError(
             f"run={folder}: has no {WEIGHTS}, so it did not finish; resume it: "

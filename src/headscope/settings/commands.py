@@ -27,6 +27,7 @@ from headscope.settings.config import (
     DataConfig,
     Integer,
     TrainConfig,
+    is_run,
 )
 
 Dtype = Literal["float64", "float32", "bfloat16"]
@@ -45,9 +46,14 @@ class TuneConfig(TrainConfig):
         if self.resume is not None:
             yield "resume", "null", "the same command again continues a search"
 
+    def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
+        if find_spec("optuna") is None:
+            yield "tune: Optuna is not installed; from the clone: pip install -e '.[tune]'"
+
 
 def _run_folder(run: str) -> str:
-    if not Path(run).is_dir():
+    if not is_run(Path(run)):
         raise fault("a run folder", existing_runs(run))
     return run
 

@@ -27,6 +27,7 @@ from headscope.training.scores import SCORES, Scores
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 6  # in a table
+FEW_TEXTS = 50  # one text is two points of accuracy
 COUNTS = ("TP", "FN", "FP", "TN")
 UNBOUNDED = 10_000  # a screen on which any table fits
 
@@ -51,7 +52,7 @@ def show_report(console: Console, report: Report) -> None:
     facts = report.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    at = " at its temperature" if report.tempered else ""
+    at = " at the temperature that is best for it" if report.tempered else ""
     show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
     rows = {"headscope": report.test}
     if report.temperature != 1:
@@ -60,6 +61,8 @@ def show_report(console: Console, report: Report) -> None:
         rows[other.name] = other.scores
     title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
     show_scores(console, title, rows)
+    if len(report.targets) < FEW_TEXTS:
+        show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
     for other in report.compared.values():
         show_line(console, above(other.name, other.differences))
     if report.tempered and report.temperature == 1:
@@ -70,7 +73,7 @@ def show_report(console: Console, report: Report) -> None:
         show_line(console, facts[DETAILS])
         show_heads(console, facts[ABLATION]["heads"], facts[CONTRIBUTIONS]["heads"])
     if WORDS in facts:
-        show_line(console, "words that add most to each class, summed over test texts:")
+        show_line(console, "words (no signs) that add most to each class, summed over test texts:")
         show_words(console, facts[WORDS])
     parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
     show_line(console, "  ".join(parts))
@@ -84,6 +87,7 @@ def show_heads(
     console: Console,
     increases: Mapping[str, Sequence[float]],
     contributions: Iterable[Sequence[float]] = (),
+    page: str = "in the Heads tab",
 ) -> None:
     """Print what each head is worth, the largest loss without it first; of many heads a few."""
     rows = [
@@ -96,7 +100,7 @@ def show_heads(
     headings = ["loss without it", "contribution"][: len(rows[0]) - 1]
     console.print(plain_table([""], headings, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
-        show_line(console, f"{len(rows) - MOST_HEADS} more heads: in the Heads tab")
+        show_line(console, f"{len(rows) - MOST_HEADS} more heads: {page}")
 
 
 def show_scores(console: Console, title: str, rows: dict[str, Scores]) -> None:
