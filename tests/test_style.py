@@ -18,9 +18,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 LIMITS: dict[str, float] = {
-    "lines of Python": 17057,
+    "lines of Python": 17060,
     "lines of JavaScript and CSS": 4297,
-    "nodes": 119534,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 119580,  # of the syntax tree: what a reader reads, however the lines are broken
     "nodes per code line": 10.1,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,

@@ -142,10 +142,11 @@ def compose(line: CommandLine) -> dict[str, Any]:
     given = [entry for entry in line.overrides if not entry.is_delete()]
     values = {entry.key_or_group: entry.value() for entry in given}
     if line.schema is TrainConfig and values.get("resume") is not None:
-        check(TrainConfig(resume=str(values["resume"])))
+        run = str(values["resume"])
+        check(TrainConfig(resume=run))
         from headscope.training.resume import resumed_config  # which imports torch
 
-        return _without_hydra(line, asdict(resumed_config(Path(str(values["resume"])))))
+        return _without_hydra(line, asdict(resumed_config(Path(run))))
     for group, names in groups(line.schema).items():
         if group in values and values[group] is None:  # Hydra would end in a traceback
             raise ConfigError(unknown_choice(group, "null", names))

@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, text_rows
+from headscope.data.columns import label_name, numbers, split_labels, text_rows
 from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import write_free
@@ -123,7 +123,7 @@ def _answers_in(path: str, own: DataConfig, texts: list[tuple[str, ...]]) -> lis
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
         cell = "" if row["prediction"] is None else row["prediction"]
         if own.multi_label and not isinstance(cell, list):
-            cell = [part.strip() for part in str(cell).split(own.label_separator) if part.strip()]
+            cell = split_labels(str(cell), own.label_separator)
         answers.append(cell if isinstance(cell, list) else [label_name(cell)])
     return answers
 

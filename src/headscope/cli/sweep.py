@@ -201,14 +201,14 @@ def write_table(folder: Path) -> Table:
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
-    if job := best_job(table):
+    if job := best_job(configurations(table)):
         write_best(folder, job)
     return table
 
 
-def best_job(table: Table) -> str | None:
-    """Return the first job of the best configuration of those whose seeds are all done."""
-    done = (group for group in configurations(table) if (group["status"] == "done").all())
+def best_job(groups: Iterable[Table]) -> str | None:
+    """Return the first job of the first of some configurations whose seeds are all done."""
+    done = (group for group in groups if (group["status"] == "done").all())
     return next((group["job"].iloc[0] for group in done), None)
 
 
@@ -304,7 +304,7 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    job = best_job(table)
+    job = best_job(groups)
     show_line(console, verdict(folder, job) if job else "no configuration is done")
 
 

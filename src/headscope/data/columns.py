@@ -119,12 +119,8 @@ def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     names = names_of_class_label(dataset, config)
     cells = list(values(dataset, config.label_column))
     if config.multi_label:
-        cells = [
-            list(filter(str.strip, cell.split(config.label_separator)))
-            if isinstance(cell, str)
-            else cell
-            for cell in cells
-        ]
+        separator = config.label_separator
+        cells = [split_labels(cell, separator) if isinstance(cell, str) else cell for cell in cells]
     lists = [cell for cell in cells if isinstance(cell, list)]
     if lists and all({*cell} == {0, 1} for cell in lists):  # of two classes, no number is twice
         raise _no_labels(where, lists[0])
@@ -160,6 +156,11 @@ def label_name(label: Any, names: Sequence[str] = ()) -> str:
         return name.lower() if name.lower() in ("true", "false") else name
     number = int(label)
     return names[number] if 0 <= number < len(names) else str(number)
+
+
+def split_labels(cell: str, separator: str) -> list[str]:
+    """Return the labels between separators; an empty cell holds none."""
+    return [part.strip() for part in cell.split(separator) if part.strip()]
 
 
 def is_gap(value: Any) -> bool:

@@ -389,7 +389,7 @@ def warn_of_similar_labels(labels: Iterable[str], config: DataConfig) -> None:
 def warn_of_rare_labels(corpus: Corpus, config: DataConfig) -> None:
     """Warn of classes with one or two training texts: a slip, or values of another column."""
     counts = class_counts(numbers(corpus.splits["train"], "label"), len(corpus.labels))
-    rare = [corpus.labels[number] for number in np.flatnonzero(counts < FEW)]
+    rare = [corpus.labels[number] for number in np.flatnonzero((counts > 0) & (counts < FEW))]
     if rare and counts.sum() > FEWEST_ROWS:
         warn(
             f"{config.path}, column {config.label_column!r}: {len(rare)} of {len(counts)} classes "

@@ -308,7 +308,7 @@ class TextClassifier(nn.Module):
             for part in (self.embedding, *self.encoder.blocks):
                 nn.init.normal_(part.evidence.weight, std=STD_BESIDE_FEATURES)
         self.pool = build_pooling(config.pooling, D)
-        self.readout_position = 0 if config.pooling == "first" else None
+        self.readout_position = 0 if self.encoder.reads_first else None
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(D, num_classes)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -48,7 +49,7 @@ class TuneConfig(TrainConfig):
 
     def _absent(self) -> Iterator[str]:
         yield from super()._absent()
-        if find_spec("optuna") is None:
+        if not all(any(distributions(name=name)) for name in ("optuna", "optuna-integration")):
             yield "tune: Optuna is not installed; from the clone: pip install -e '.[tune]'"
 
 
