@@ -1,14 +1,15 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers, readout_position
-from headscope.heads.show import HeadView, head_view
 from headscope.heads.step import make_probe, run_probe
-from headscope.live.pack import check_supported, live_content
+from headscope.pages.examples import Example
+from headscope.pages.pack import check_supported, live_content
+from headscope.pages.show import HeadView, head_view, with_page
 from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 MB = 1_000_000
 MOST_MB = 10.0
 Dtype = Literal["float32", "float16"]
-Kind = Literal["right", "wrong", "unsure"]
 # Of a run's record: which heads matter.
 KNOWN = {
     "effects",
@@ -30,15 +30,6 @@ KNOWN = {
     "numbers/loss_zeroed/mean",
     "numbers/loss_zeroed/error",
 }
-
-
-@dataclass(frozen=True)
-class Example:
-    """A labelled text that the page offers: `kind` says what the run makes of it."""
-
-    kind: Kind
-    label: str
-    parts: Sequence[str]
 
 
 def live_html(
@@ -53,7 +44,7 @@ def live_html(
     """Return the page of a run, with these texts in its box.
 
     `shown` is what the run itself makes of them, for a browser that cannot run the network;
-    `report` what the run learned over many texts (live/report.py).
+    `report` what the run learned over many texts (pages/report.py).
 
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
@@ -106,7 +97,7 @@ def text_view(
     try:
         return replace(view, html=live_html(run, parts, dtype, max_mb, shown=view.text)), ""
     except LivePageError as error:
-        return view, str(error)
+        return with_page(view), str(error)
 
 
 def page_index(run: "Run") -> dict[str, Any]:
