@@ -9,8 +9,8 @@ from rich.console import Console
 
 from headscope.ground.errors import LivePageError, RunError, UserError
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.pages.examples import Example, choose_examples
-from headscope.pages.live import MB, live_html
+from headscope.pages.examples import choose_examples
+from headscope.pages.live import MB, Example, live_html
 from headscope.pages.pack import check_supported
 from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.runs.prediction import best_device

@@ -1,29 +1,18 @@
 """Texts that a page offers: some that the run is sure of, some that it gets wrong, some unsure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
 from pandas import DataFrame
 
+from headscope.pages.live import Example, Kind
 from headscope.record.schema import label_text
 from headscope.runs.run import Run
 from headscope.runs.texts import texts_and_labels
 
 SHORTEST = 20  # characters of an example, where there are such texts
 LONGEST = 600
-Kind = Literal["right", "wrong", "unsure"]
-
-
-@dataclass(frozen=True)
-class Example:
-    """A labelled text that the page offers: `kind` says what the run makes of it."""
-
-    kind: Kind
-    label: str
-    parts: Sequence[str]
 
 
 def choose_examples(run: Run, split: Dataset, count: int) -> list[Example]:

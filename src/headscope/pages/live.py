@@ -1,13 +1,12 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe
-from headscope.pages.examples import Example
 from headscope.pages.pack import check_supported, live_content
 from headscope.pages.show import HeadView, head_view, with_page
 from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 MB = 1_000_000
 MOST_MB = 10.0
 Dtype = Literal["float32", "float16"]
+Kind = Literal["right", "wrong", "unsure"]
 # Of a run's record: which heads matter.
 KNOWN = {
     "effects",
@@ -30,6 +30,15 @@ KNOWN = {
     "numbers/loss_zeroed/mean",
     "numbers/loss_zeroed/error",
 }
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labelled text that the page offers: `kind` says what the run makes of it."""
+
+    kind: Kind
+    label: str
+    parts: Sequence[str]
 
 
 def live_html(
