@@ -215,6 +215,8 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
+        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 
 

@@ -151,7 +151,7 @@ class Live {
   }
 
   /* Show what an address says; what the run does not have is left out. */
-  async follow({ parts, kept, ablated, pair, unit, layer, head, query }) {
+  async follow({ parts, kept, ablated, pair, unit, layer, head, query, ...shown }) {
     const { store } = this;
     const { heads, classes } = page.index;
     const isHead = ([own, at]) => at < (heads[own] ?? 0);
@@ -166,7 +166,9 @@ class Live {
     store.set({ ablated: new Map(known), pair: chosen, chosen, typed, unit });
     await this.read(typed);
     store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
-    if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);
+    const { isUnfolded, mode = store.mode } = shown;
+    const isKnown = layer !== null && head !== null && isHead([layer, head]);
+    store.set({ isUnfolded, mode, ...(isKnown && { layer, head, headChosen: true }) });
   }
 }
 
