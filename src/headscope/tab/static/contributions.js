@@ -42,14 +42,19 @@ export function knownClasses(maps) {
   return Array.from(maps?.classes ?? maps?.values(`${PREFIX}classes`) ?? []);
 }
 
-/* The two classes that are chosen, where their sums are known; else the text's own. */
-export function pairOf({ maps, pair }) {
-  const own = ownPair(maps);
+/* The two classes that are chosen; a text with any number of labels has each against its absence.
+   `own` are those of the text where nobody chose. */
+export function pairOf({ own, pair }) {
   if (own === null || pair === null) return own;
+  return [pair[0], own[1] === -1 ? -1 : pair[1]];
+}
+
+/* The two classes whose sums are shown: the chosen ones, where theirs are known, else the own. */
+export function shownPair({ maps, pair }) {
+  const own = ownPair(maps);
+  const chosen = pairOf({ own, pair });
   const known = knownClasses(maps);
-  const against = own[1] === -1 ? -1 : pair[1];
-  const isKnown = known.includes(pair[0]) && (against === -1 || known.includes(against));
-  return isKnown ? [pair[0], against] : own;
+  return chosen?.every((place) => place === -1 || known.includes(place)) ? chosen : own;
 }
 
 class Contributions {
@@ -235,10 +240,10 @@ function ofMaps(maps, pair) {
 
 /* The contributions of the shown step. */
 export function contributionsOf(store) {
-  return ofMaps(store.maps, pairOf(store));
+  return ofMaps(store.maps, shownPair(store));
 }
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  return ofMaps(store.other?.maps, pairOf(store));
+  return ofMaps(store.other?.maps, shownPair(store));
 }
