@@ -193,6 +193,7 @@ export async function render() {
     live.open(text.split(JOIN));
     window.scrollTo({ top: 0 });
   };
+  const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
@@ -200,7 +201,7 @@ export async function render() {
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
       ask=${() => live.changeMind(true)}
     />`,
-    report: page.report && (() => html`<${Report} open=${openText} />`),
+    report: page.report && (() => report),
     keys: KEYS,
   });
   await pause(); // the box is there before the network is unpacked
