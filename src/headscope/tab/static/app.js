@@ -7,7 +7,7 @@ import { Learned } from "./learned.js";
 import { Ledger } from "./ledger.js";
 import { Matrix } from "./matrix.js";
 import { isTurned } from "./pair.js";
-import { Failure, Fold, Panel, button, legible } from "./parts.js";
+import { Failure, Fold, Panel, Still, button, legible } from "./parts.js";
 import { html, render } from "./preact.js";
 import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
@@ -55,7 +55,7 @@ function App({ store, slots }) {
   const tools = [slots.tools?.(), menu, otherLanguage()];
   const isThere = index !== null && !errors.index;
   return html`
-    <${Toolbar} store=${store} tools=${tools} />
+    <${Still} store=${store} view=${() => html`<${Toolbar} store=${store} tools=${tools} />`} />
     <${Failure} message=${errors.index} name="whole" />
     <main class=${isTurned(index, contributionsOf(store)?.asked) ? "turned" : ""}>
       ${(isThere || slots.box) && views(store, slots)}
@@ -66,6 +66,7 @@ function App({ store, slots }) {
 function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
+  const still = (view) => html`<${Still} store=${store} view=${view} />`;
   const note = t`Sums of log-odds over test texts, at the best step; words.csv has all.`;
   const words = () => html`<${Learned}
     words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
@@ -75,8 +76,9 @@ function views(store, slots) {
     return html`<${Panel} name="text" title=${t`Text`}>${box}</${Panel}>${slots.report?.()}`;
   }
   return html`
-    <${TextView} store=${store}>${box}</${TextView}>
-    ${each(Prediction)}${each(Ledger)}${each(Matrix)}${each(Wall)}${slots.mind?.()}${each(Answer)}
+    <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
+    ${still(() => each(Prediction))}${each(Ledger)}${each(Matrix)}${each(Wall)}
+    ${still(() => slots.mind?.())}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
     ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
     <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>

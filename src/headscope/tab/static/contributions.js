@@ -22,7 +22,7 @@
    All numbers of a table have two decimals and are rounded once: each row adds up to its sum, each
    column to its number in `foot`. What is not known is no head of `places`, and never a 0. */
 
-import { knownClasses, pairOf } from "./pair.js";
+import { knownClasses, shownPair } from "./pair.js";
 import { addedUp, roundedTable, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
 
@@ -221,10 +221,10 @@ function ofMaps(maps, pair) {
 
 /* The contributions of the shown step. */
 export function contributionsOf(store) {
-  return ofMaps(store.maps, pairOf(store));
+  return ofMaps(store.maps, shownPair(store));
 }
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  return ofMaps(store.other?.maps, pairOf(store));
+  return ofMaps(store.other?.maps, shownPair(store));
 }

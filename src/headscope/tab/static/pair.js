@@ -27,18 +27,22 @@ function changedPair({ maps, other }) {
   return before === null || now === null || before === now ? null : [before, now];
 }
 
+/* The pair that is asked for: one that is held, else the text's own. A text with any number of
+   labels has each against its absence. */
+export function pairOf({ own, pair }) {
+  if (own === null || pair === null) return own;
+  return [pair[0], own[1] === -1 ? -1 : pair[1]];
+}
+
 /* The pair that is shown: the one that the reader chose for this text, else what the prediction
    changed between, else the one that the text began with; its own where sums of that are unknown. */
-export function pairOf(store) {
+export function shownPair(store) {
   const { maps, pair, chosen } = store;
   const own = ownPair(maps);
-  if (own === null) return null;
   const isChosen = pair !== null && pair.join() === chosen?.join();
-  const wish = (isChosen ? pair : (changedPair(store) ?? pair)) ?? own;
+  const wish = pairOf({ own, pair: isChosen ? pair : (changedPair(store) ?? pair) });
   const known = knownClasses(maps);
-  const against = own[1] === -1 ? -1 : wish[1];
-  const isKnown = known.includes(wish[0]) && (against === -1 || known.includes(against));
-  return isKnown ? [wish[0], against] : own;
+  return wish?.every((place) => place === -1 || known.includes(place)) ? wish : own;
 }
 
 /* The pair that stays while a text is edited and its steps are gone through. */

@@ -1,6 +1,6 @@
 /* Names, numbers and the parts of views. Text is a child or an attribute, and never markup. */
 
-import { html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { t } from "./strings.js";
 
 const CONTROL = new RegExp(
@@ -170,6 +170,11 @@ export function pointing(store) {
   };
   const leave = () => store.leave();
   return { onpointerover: point, onfocusin: point, onpointerleave: leave, onfocusout: leave };
+}
+
+/* A view that stays as it is while only these values change; by default what is pointed at. */
+export function Still({ store, view, others = ["lit", "query", "key"] }) {
+  return useMemo(view, [store.revision(others)]);
 }
 
 /* What is seldom read, under one line; made when it is opened. */

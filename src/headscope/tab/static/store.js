@@ -7,6 +7,7 @@ class Store {
   constructor(values) {
     Object.assign(this, values);
     this.listeners = [];
+    this.changes = new Map(); // how often each value changed
     this.draw = () => null; // after every change
   }
 
@@ -17,11 +18,20 @@ class Store {
   /* Change values; each listener of one that really changed is told once. */
   set(changes) {
     const changed = Object.keys(changes).filter((name) => !Object.is(this[name], changes[name]));
-    for (const name of changed) this[name] = changes[name];
+    for (const name of changed) {
+      this[name] = changes[name];
+      this.changes.set(name, (this.changes.get(name) ?? 0) + 1);
+    }
     for (const [names, listener] of this.listeners) {
       if (names.some((name) => changed.includes(name))) listener();
     }
     if (changed.length > 0) this.draw();
+  }
+
+  /* A number that grows with each change of a value that is none of these. */
+  revision(others) {
+    const counts = [...this.changes].map(([name, count]) => (others.includes(name) ? 0 : count));
+    return counts.reduce((sum, count) => sum + count, 0);
   }
 
   /* The chosen text as the index has it, or null. */
