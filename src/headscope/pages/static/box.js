@@ -27,7 +27,7 @@ export function Box({ store, live, dtype }) {
   };
   const names = typed.length > 1 ? [t`Text A`, t`Text B`] : [t`Your text`];
   const areas = names.map((name, at) => html`<textarea
-    rows="2" dir="auto" spellcheck="false" lang=${languageOf(typed[at])} aria-label=${name}
+    rows="1" dir="auto" spellcheck="false" lang=${languageOf(typed[at])} aria-label=${name}
     placeholder=${t`${name}: type, and see what decides`} value=${typed[at]}
     oninput=${(event) => change(event, at)} oncompositionend=${(event) => end(event, at)}
     oncompositionstart=${() => (isComposing.current = true)}

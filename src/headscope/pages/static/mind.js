@@ -14,7 +14,7 @@ const MOST = 60; // words that are removed one by one, those that add most
 const TRIED = 12; // of them that are tried together with those removed before
 const FEWEST = 6; // removals, at most
 const NAMED = 8;
-const LEAST = 0.05; // log-odds, of both numbers whose signs differ
+const LEAST = 0.1; // log-odds, of both numbers whose signs differ
 
 /* What store.mind is for a text that was read, before its words are removed: {of, effects, count,
    flip, waits}: {unit, change, logits} of each word that was removed, how many are to be tried, the

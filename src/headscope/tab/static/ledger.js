@@ -11,7 +11,6 @@ import { parts, t } from "./strings.js";
 import { languageOf } from "./words.js";
 
 const LEAST = 0.025; // share of the bar, below which a word is one of the others
-const NEAR = 30; // percent of the bar that a label takes
 const MOST = 12; // words that have a part of their own
 
 /* The parts of the log-odds. */
@@ -55,7 +54,7 @@ function laidOut(terms, total) {
   const losses = terms.filter(({ number }) => number < 0);
   const rows = [gains, losses].map(lay).filter((row) => row.length > 0);
   rows.flat().forEach((term, number) => (term.at = number));
-  return { rows, place };
+  return rows;
 }
 
 export function Ledger({ store }) {
@@ -68,7 +67,7 @@ function Bar({ store, found }) {
   const { lit } = store;
   const { total } = found.shown;
   const terms = termsOf(found, found.inWords(store.shownText, store.unit));
-  const { rows, place } = laidOut(terms, total);
+  const rows = laidOut(terms, total);
   const { tabOf, focusOn, onkeydown } = useRow(terms.length);
   const segmentOf = ({ kind, word, times, name, number, units = [], from, wide, at }) => {
     const isLit = lit !== null && units.some(({ start, end }) => lit >= start && lit < end);
@@ -100,24 +99,7 @@ function Bar({ store, found }) {
       lang=${languageOf(store.shownText.text)} ...${listeners} onkeydown=${onkeydown}
       onpointerover=${point} onfocusin=${onfocusin}
     >${rows.map((row) => html`<div class="ledger-row">${row.map(segmentOf)}</div>`)}</div>
-    ${axisOf(store, found, place)}
   </${Panel}>`;
-}
-
-/* Where the bar begins and where it ends; where both are near, the end alone. */
-function axisOf(store, found, place) {
-  const { total } = found.shown;
-  const label = (value, ...content) => {
-    const style = { "--at": `${place(value)}%` };
-    return html`<span class=${place(value) > 50 ? "end" : ""} style=${style}>${content}</span>`;
-  };
-  const name = classLabel(store, total < 0 ? found.against : found.asked);
-  const sized = [name, ` ${formatSigned(total)}`];
-  const end = total < 0 ? ["← ", sized] : [sized, " →"]; // to where the bar runs
-  return html`<div class="ledger-axis" aria-hidden="true">
-    ${Math.abs(place(0) - place(total)) > NEAR && label(0, "0")}
-    ${label(total, end)}
-  </div>`;
 }
 
 /* The sum in words: all words, and what stands beside them. */

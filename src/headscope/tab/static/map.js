@@ -13,7 +13,7 @@ import { sideOf } from "./text.js";
 
 const LABEL = 12; // pixels that a label takes
 const AXIS = 104; // and the labels beside a map
-const CELLS = [2, 28]; // pixels of a cell, at least and at most
+const CELLS = [2, 20]; // pixels of a cell, at least and at most
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const MODES = [["looks", t`where it looks`], ["passes", t`what passes`]];
 // Colours of a light page, as blue, green, red; the style sheet turns them in a dark one.

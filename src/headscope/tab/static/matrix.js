@@ -16,8 +16,8 @@ import { languageOf } from "./words.js";
 const FEW = 12; // heads that all have a row
 const MOST = 10; // rows of more heads, before all are shown
 const NARROW = 640; // pixels: the sum stands beside the name, and words can be scrolled to
-const FIXED = [300, 566]; // pixels that all but the words take, in a narrow table and a wide one
-const COLUMN = 72;
+const FIXED = [300, 670]; // pixels that all but the words take, in a narrow table and a wide one
+const COLUMN = 74;
 
 export function Matrix({ store }) {
   const found = contributionsOf(store);
@@ -153,7 +153,7 @@ function titleOf({ kind, word, places, parts: rest }) {
   const others = rest.find((each) => each.kind === "others");
   const hasEnds = rest.some((each) => each.kind === "ends");
   const biases = html`<${Term} name="biases" />`;
-  const ends = html`<${Term} name="ends" />`;
+  const ends = html`<${Term} name="ends" words=${t`ends`} />`;
   const number = others && t`${count(others.count)} others`;
   return [number, hasEnds && ends, biases].filter(Boolean).map((name, at) => [at > 0 && ", ", name]);
 }

@@ -191,13 +191,14 @@ function sureOf(curve, share) {
   const all = html`<strong>${count(texts)}</strong>`;
   const known = html`<strong>${count(right)}</strong>`;
   const words = share < UNSURE
-    ? parts`Of ${all} validation texts as unsure as this, ${known} were right.`
-    : parts`Of ${all} validation texts as sure as this, ${known} were right.`;
+    ? parts`Of ${all} texts as unsure as this, ${known} were right.`
+    : parts`Of ${all} texts as sure as this, ${known} were right.`;
   const few = texts < FEW && t` Too few to tell how often it is right.`;
   const dots = html`<span class="dots" aria-hidden="true">
     <span class="known">${"●".repeat(right)}</span><span class="known wrong">${
       "✗".repeat(texts - right)
     }</span>
   </span>`;
-  return html`<div class="sure">${texts <= 4 * MOST && dots}<p>${words}${few}</p></div>`;
+  const about = t`validation texts of about this confidence; ✗ were wrong`;
+  return html`<div class="sure" title=${about}>${texts <= 4 * MOST && dots}<p>${words}${few}</p></div>`;
 }
