@@ -7,19 +7,20 @@ Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.tokenizer import copied, shown_tokens
+from headscope.data.tokenizer import copied, shown_tokens, token_places, words_of
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -35,11 +36,10 @@ from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.record.explanation import CLASSES_KEPT, Explanation
 from headscope.record.reader import numbers_of
-from headscope.record.schema import Arrays, PageText, Text, stack_layers
+from headscope.record.schema import JOIN, Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
 
 ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
-JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
 
 class Probe(NamedTuple):
@@ -92,11 +92,38 @@ def make_probe(
     tokenizer = copied(tokenizer)
     tokenizer.enable_truncation(limit)
     encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
-    special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
-    segments = encoding.sequence_ids if len(texts) == 2 else None
-    tokens = shown_tokens(tokenizer, encoding, texts)
-    text = Text("text", tokens, JOIN.join(texts), label, segments, special, readout)
+    text = text_of(tokenizer, encoding, texts, label, readout)
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
+
+
+def text_of(
+    tokenizer: Tokenizer,
+    encoding: Encoding,
+    texts: tuple[str, ...],
+    label: str | None = None,
+    readout: int | None = None,
+) -> Text:
+    """Return an encoded text or pair, with its tokens and words as people read them."""
+    whole = JOIN.join(texts)
+    widths = [1 + (ord(character) > 0xFFFF) for character in whole]
+    units = [0, *accumulate(widths)]  # of UTF-16, before each character
+    firsts = {None: 0, 0: 0, 1: len(texts[0]) + len(JOIN)}
+    sides = encoding.sequence_ids
+    places = [
+        (units[firsts[side] + start], units[firsts[side] + end])
+        for side, (start, end) in zip(sides, token_places(encoding, texts), strict=True)
+    ]
+    return Text(
+        name="text",
+        tokens=shown_tokens(tokenizer, encoding, texts),
+        text=whole,
+        label=label,
+        segments=sides if len(texts) == 2 else None,
+        special=np.flatnonzero(encoding.special_tokens_mask).tolist(),
+        readout=readout,
+        words=[*words_of(encoding, texts)],
+        places=places,
+    )
 
 
 def run_probe(
@@ -123,6 +150,7 @@ def run_probe(
         if classes:
             own = (probe.text.tokens, classes, objective, temperature)
             explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
+            explanation = replace(explanation, spans=probe.text.words)
         else:
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
@@ -193,6 +221,8 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
+        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 
 

@@ -2,7 +2,9 @@
 
 import { page } from "./api.js";
 import { Failure, button, chooser, legible } from "./parts.js";
+import { Play } from "./history.js";
 import { html } from "./preact.js";
+import { moveStep } from "./steps.js";
 import { t } from "./strings.js";
 
 const STEPS = [
@@ -98,13 +100,6 @@ function progress(store) {
   ];
 }
 
-/* Show the step a number of steps further on. */
-export function moveStep(store, by) {
-  const { steps, place } = store;
-  const step = steps[Math.min(steps.length - 1, Math.max(0, place + by))];
-  if (step) store.chooseStep(step.step);
-}
-
 /* One slider for the step, over maps and numbers at once. */
 function slider(store) {
   const { steps, place, index, shown } = store;
@@ -116,6 +111,7 @@ function slider(store) {
   const choose = (event) => moveStep(store, Number(event.target.value) - place);
   return html`<div class="line steps">
     ${icon("‹", t`One step back (,)`, -1)}${icon("›", t`One step forward (.)`, 1)}
+    <${Play} store=${store} />
     <input
       type="range" min="0" max=${steps.length - 1} value=${place} aria-label=${t`Step`}
       aria-valuetext=${t`step ${step}`} oninput=${choose}
