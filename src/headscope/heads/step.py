@@ -280,7 +280,7 @@ def record_best(
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
-    With a study its numbers too, and the probabilities without each head.
+    The other steps get the same temperature. With a study its numbers too, and the probabilities without each head.
     """
     own = (recorder.index.classes, objective, temperature, study is not None)
     outputs = [run_probe(model, probe, *own) for probe in probes]
@@ -296,9 +296,10 @@ def record_best(
         recorder.index.notes["ablation"] = f"measured at {where}"
     if temperature != 1:
         recorder.index.notes["temperature"] = (
-            f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
+            f"logits of every step are divided by {temperature:.3f}, the run's temperature"
         )
-    recorder.amend(step, arrays)
+    recorder.amend(step, arrays, temperature)
+    recorder.temper(temperature)
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:

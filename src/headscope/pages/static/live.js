@@ -193,7 +193,7 @@ export async function render() {
   const live = new Live(store);
   const openText = (text) => {
     live.open(text.split(JOIN));
-    window.scrollTo({ top: 0 });
+    document.querySelector(".panel.text").scrollIntoView({ block: "start" });
   };
   const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {

@@ -39,11 +39,11 @@ export function allHeads({ index }) {
   });
 }
 
-/* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
-function runOf({ logdir, run }) {
+/* The run that a command continues: a name of other letters is quoted for the shell and Hydra. */
+function resumeOf({ logdir, run }) {
   const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
-  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "run=<run>";
-  return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;
+  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "resume=<run>";
+  return /^[\w./@+-]+$/.test(folder) ? `resume=${folder}` : `'resume="${folder}"'`;
 }
 
 const MEASURED = t`Labelled texts are classified again with heads set to zero, or with plain
@@ -105,9 +105,10 @@ function lineOf(store, study, isShown) {
     return [words, button(t`Go to step ${study.step}`, () => store.chooseStep(study.step))];
   }
   if (store.errors.numbers) return t`The numbers of this step cannot be read.`;
+  if (store.listed?.training) return t`Heads are ablated when the run ends: it still trains.`;
   if (!store.listed?.trained) return t`Heads were not ablated in this record.`;
-  const command = html`<code>headscope inspect ${runOf(store)}</code>`;
-  return [t`Heads are ablated when a run ends. To do it now: `, command];
+  const words = `headscope train ${resumeOf(store)} inspection.ablation_texts=800`;
+  return [t`Heads were not ablated. To do it now: `, html`<code>${words}</code>`];
 }
 
 /* Python's minus signs, as the numbers here have them. */

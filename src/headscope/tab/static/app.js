@@ -73,16 +73,16 @@ function views(store, slots) {
   />`;
   const box = slots.box?.();
   if (shownText === null) {
-    return html`<${Panel} name="text" title=${t`Text`}>${box}</${Panel}>${slots.report?.()}`;
+    return html`${slots.report?.()}<${Panel} name="text" title=${t`Text`}>${box}</${Panel}>`;
   }
   return html`
+    ${slots.report?.()}
     <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
     ${still(() => each(Prediction))}${each(Ledger)}${each(Matrix)}${each(Wall)}
     ${still(() => slots.mind?.())}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
     ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
-    <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>
-    ${slots.report?.()}`;
+    <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;
 }
 
 /* Whether the maps are what the model used, and what the record notes. */
