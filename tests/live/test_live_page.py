@@ -94,9 +94,15 @@ def script(browser: Any) -> Iterator[Any]:
         yield tab
 
 
-def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> ShownRun:
+def made(
+    folder: Path,
+    num_classes: int = 3,
+    is_pair: bool = False,
+    max_length: int = 32,
+    **model: Any,
+) -> ShownRun:
     """Return a run whose every weight, bias and ratio is random."""
-    data = DataConfig(max_length=32, text_pair_column="other" if is_pair else None)
+    data = DataConfig(max_length=max_length, text_pair_column="other" if is_pair else None)
     labels = [f"class {number}" for number in range(num_classes)]
     return load_shown(untrained(folder, TEXTS, data, labels, **model))
 
@@ -424,20 +430,62 @@ def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: S
     tab = open_page(live_html(run, [text]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
 
-    def lead(words: str, label: str) -> float:
-        shares = expected(run, words)
-        others = max(share for name, share in shares.items() if name != label)
-        return float(np.log(shares[label] / others))
-
     label = max(expected(run, text), key=expected(run, text).__getitem__)
-    found = re.findall(r"(\w+) ([+−]?\d+\.\d\d)", tab.locator(".effects").inner_text())
-    changes = {word: float(number.replace("−", "-")) for word, number in found}
+    lost = {}
+    for row in tab.locator(".effects tbody tr").all():
+        word, *cells = row.locator("th bdi, td b").all_inner_texts()
+        lost[word] = float(cells[1].replace("−", "-"))
+    first, second = tab.locator(".sum .class-name").all_inner_texts()
+
+    def odds(words: str) -> float:
+        shares = expected(run, words)
+        return float(np.log(shares[first] / shares[second]))
+
     for word in ("lovely", "film", "kind"):
-        change = lead(text.replace(f"{word} ", ""), label) - lead(text, label)
-        assert changes[word] == pytest.approx(change, abs=0.011)
+        change = odds(text) - odds(text.replace(f"{word} ", ""))
+        assert lost[word] == pytest.approx(change, abs=0.011)
     if tab.locator(".flip button").count():
         tab.locator(".flip button").click()
         tab.locator(f".predicted .name >> text={label}").wait_for(state="detached")
+
+
+def test_of_a_long_text_words_are_removed_on_request_in_a_worker(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    words = [f"{word}{number}" for number in range(30) for word in ("kind", "cruel", "day")]
+    run = made(tmp_path, max_length=128)
+    tab = open_page(live_html(run, [" ".join(words[:70])]))
+    asked = tab.locator(".mind button")
+    asked.wait_for()
+    tab.wait_for_timeout(1000)  # more than the rest after which words are removed
+    assert tab.locator(".effects tbody tr").count() == 0
+    assert tab.workers == []
+    asked.click()
+    tab.locator(".effects tbody tr").first.wait_for()
+    assert len(tab.workers) == 1
+    tab.evaluate(TYPE, " ".join(words[:20]))  # a short one needs no request
+    tab.locator(".effects tbody tr").nth(7).wait_for()
+    assert len(tab.workers) == 1
+
+
+DRAWS = """text => {
+  window.draws = 0;
+  const observer = new MutationObserver(() => (window.draws += 1));
+  observer.observe(document.body, {
+    subtree: true, childList: true, characterData: true, attributes: true,
+  });
+  const box = document.querySelector("textarea");
+  box.value = text;
+  box.dispatchEvent(new InputEvent("input", { bubbles: true }));
+}"""
+
+
+def test_a_key_draws_everything_once(open_page: PageOpener, run: ShownRun) -> None:
+    tab = open_page(live_html(run, ["a kind day"]))
+    tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+    tab.evaluate(DRAWS, "a kind cruel day")
+    shows(tab, ["[CLS]", "a", "kind", "cruel", "day", "[SEP]"])
+    assert tab.evaluate("window.draws") == 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1366, "light")])

@@ -29,7 +29,7 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
     from tensorboard.plugins.base_plugin import TBContext
 
 from headscope.record.reader import nested, pack, read_index, read_step
-from headscope.record.schema import Text
+from headscope.record.schema import FOLDER, Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab import plugin
 from headscope.tab.loader import HeadsLoader
@@ -148,7 +148,30 @@ def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
     assert answer.get_json()["logdir"] == str(logdir)
     assert other["run"] == "deep/other"
     time = read_index(logdir / "mine" / "heads").steps[-1].time
-    assert mine == {"run": "mine", "error": None, "steps": 3, "time": time, "trained": False}
+    expected = {"run": "mine", "error": None, "steps": 3, "time": time}
+    assert mine == expected | {"trained": False, "training": None}
+
+
+def test_a_run_trains_until_it_has_weights_or_has_been_silent(ask: Ask, logdir: Path) -> None:
+    recorder = HeadRecorder(logdir / "mine", read_index(logdir / "mine" / FOLDER).texts)
+    last = recorder.index.steps[-1].step
+
+    def training() -> Any:
+        return ask("runs").get_json()["runs"][1]["training"]
+
+    recorder.index.total = last + 300
+    recorder.amend(last, {})
+    assert training() == [last, last + 300]
+    weights = logdir / "mine" / "model.safetensors"
+    weights.touch()
+    os.utime(weights, (0, 0))  # of the run before it was resumed
+    assert training() == [last, last + 300]
+    weights.touch()
+    assert training() is None
+    weights.unlink()
+    for path in (logdir / "mine").iterdir():
+        os.utime(path, (0, 0))
+    assert training() is None
 
 
 def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> None:

@@ -280,7 +280,8 @@ def record_best(
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
-    The other steps get the same temperature. With a study its numbers too, and the probabilities without each head.
+    The other steps get the same temperature. With a study its numbers too, and the probabilities
+    without each head.
     """
     own = (recorder.index.classes, objective, temperature, study is not None)
     outputs = [run_probe(model, probe, *own) for probe in probes]
