@@ -464,7 +464,7 @@ def test_the_marker_is_listed_as_a_tensor_of_the_plugin(tmp_path: Path) -> None:
     assert events.SummaryMetadata("heads").plugin_data.plugin_name == "heads"
     assert events.SummaryMetadata("heads").data_class == 2  # DATA_CLASS_TENSOR
     (event,) = events.Tensors("heads")
-    assert (event.step, event.tensor_proto.string_val) == (0, [b"3"])
+    assert (event.step, event.tensor_proto.string_val) == (0, [b"4"])
 
 
 def test_the_entry_point_loads_the_plugin(logdir: Path) -> None:

@@ -222,7 +222,7 @@ def test_a_run_on_pairs_records_segments_and_crossing(of_pairs: Trained) -> None
         assert texts == [part.replace(" ", "") for part in text.text.split(" ⏐ ")]
     steps = [read_step(folder / kept.file) for kept in index.steps]
     validated = [arrays for arrays in steps if "numbers/self/mean" in arrays]
-    assert len(validated) >= 3
+    assert len(validated) >= 2  # step 0, and each validation
     for arrays in validated:
         crossing = arrays["numbers/crossing/mean"]
         assert crossing.shape == (2, 3)
