@@ -86,7 +86,7 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     maps = first_maps(200)
     for layer, head in ((1, 2), (0, 1)):
         tab.choose(layer, head)
-        tab.looks(".head .large", expected_pixels(maps[layer][head]))
+        tab.looks(".head .large", expected_pixels(maps[layer][head], *maps))
     tab.hover_cell(5, 1)
     tab.says(READOUT, "query 5 🐈 → key 1 猫")
     assert_close(tab.number(f"{READOUT} strong"), maps[0][1], 5, 1)
@@ -122,7 +122,7 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     for key, step in [("Home", 0), ("ArrowRight", 100), ("End", 200), (",", 100), (".", 200)]:
         tab.page.keyboard.press(key)
         tab.drawn(step)
-        tab.looks(".head .large", expected_pixels(first_maps(step)[0][0]))
+        tab.looks(".head .large", expected_pixels(first_maps(step)[0][0], *first_maps(step)))
         entropy = numbers_of(step)["entropy"][0][0, 0]
         shown = f"{entropy:.{2 if entropy >= 1 else 3}f} ±"
         tab.says(".table td[data-column=entropy]", shown)
@@ -171,7 +171,7 @@ def test_a_long_text_has_its_whole_map_with_labels_that_do_not_overlap(
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.choose(1, 1)
-    assert pixels_of(tab, ".head .large").shape == (300, 300, 3)
+    assert pixels_of(tab, ".head .large").shape == (300, 300)
     tab.find(f"{TOKENS} >> .token >> nth=280").hover()
     tab.says(READOUT, "query 280 t280")
     tab.shows(".head .queries .label.active", "t280")
@@ -192,10 +192,10 @@ def test_of_a_last_layer_the_row_that_is_read_is_the_map(open_tab: Opener, tmp_p
     write_run(tmp_path, "mine", [text], {0: step_arrays([maps])})
     tab = open_tab(tmp_path)
     tab.drawn(0)
-    tab.looks(".head .large", expected_pixels(maps[0][0]))
+    tab.looks(".head .large", expected_pixels(maps[0][0], *maps))
     tab.choose(1, 0)
     tab.says(".head h2", "where [CLS] looks")
-    tab.looks(".head .large", expected_pixels(maps[1][0][-1:]))
+    tab.looks(".head .large", expected_pixels(maps[1][0][-1:], *maps))
     tab.says(".head .key", f"the other {count - 1} decide nothing")
 
 
@@ -247,7 +247,8 @@ def test_arrows_move_along_a_row_another_run_stands_beside_it_and_a_link_opens_t
     tab.choose(1, 2)
     tab.compare("second")
     tab.says(".other-head h2", "second, step 210: layer 1 head 2")  # the nearest to 200
-    tab.looks(".other-head .large", expected_pixels(second_maps(210)[1][2]))
+    both = [*first_maps(200), *second_maps(210)]  # on one scale
+    tab.looks(".other-head .large", expected_pixels(second_maps(210)[1][2], *both))
     tab.hover_cell(3, 5)
     tab.says(".other-head .readout", "key 5")
     assert_close(tab.number(f"{READOUT} strong"), first_maps(200)[1][2], 3, 5)
@@ -260,7 +261,8 @@ def test_arrows_move_along_a_row_another_run_stands_beside_it_and_a_link_opens_t
         tab.page.wait_for_url(re.compile(rf"p\.heads\.{part}"))
     tab.reload(100)
     tab.says(".other-head h2", "second, step 90: layer 1 head 2")
-    tab.looks(".head .large", expected_pixels(first_maps(100)[1][2]))
+    both = [*first_maps(100), *second_maps(90)]
+    tab.looks(".head .large", expected_pixels(first_maps(100)[1][2], *both))
     tab.shows(READOUT, "query 3 the")
 
 
@@ -279,7 +281,7 @@ def test_runs_of_other_tokens_or_classes_say_so_and_a_missing_run_too(
     tab.shows(".text .error", "b has recorded no text of the same tokens")
     tab.compare("c")
     tab.shows(".text .error", "c has other classes")
-    tab.looks(".head .large", expected_pixels(maps_of(0, 1, 2, 4)[0][0]))
+    tab.looks(".head .large", expected_pixels(maps_of(0, 1, 2, 4)[0][0], *maps_of(0, 1, 2, 4)))
 
 
 @pytest.mark.slow
@@ -408,7 +410,7 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     tab.press(",")
     tab.drawn(0)
     tab.expect(".text .error").to_have_count(0)
-    tab.looks(".head .large", expected_pixels(first_maps(0)[0][0]))
+    tab.looks(".head .large", expected_pixels(first_maps(0)[0][0], *first_maps(0)))
     tab.page.route("**/maps?*", lambda route: route.abort())
     tab.press(".")
     tab.press(".")
@@ -485,7 +487,7 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path, load_
             tab = Tab(page, frame, Server(board.url))
             tab.drawn(100)
             tab.shows(".head h2", "layer 1 head 1")
-            tab.looks(".head .large", expected_pixels(first_maps(100)[1][1]))
+            tab.looks(".head .large", expected_pixels(first_maps(100)[1][1], *first_maps(100)))
             page.wait_for_url(re.compile(r"p\.heads\.run=mine.*p\.heads\.step=100"))
             page.reload()
 

@@ -5,7 +5,8 @@ import { contributionsOf } from "./contributions.js";
 import { Sparkline } from "./history.js";
 import { ChosenMap, Scale, Thumbnail, mapOf } from "./map.js";
 import {
-  Panel, SumBar, Term, button, formatSigned, isolated, percent, pointing, tint, unfolder, useWidth,
+  Panel, SumBar, Term, button, className, formatSigned, isolated, percent, pointing, tint, unfolder,
+  useWidth,
 } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { addedUp } from "./rounding.js";
@@ -171,13 +172,14 @@ function isShown(store, { layer, head }) {
 function nameOf({ store, found }, row) {
   const { layer, head } = row;
   const without = store.maps.ablated(layer, head)?.[found.asked];
+  const about = t`probability of ${className(store, found.asked)} with this head off`;
   const label = t`show its map`;
   const isOpen = String(isShown(store, row));
   const own = { name: "head-name", title: label, "aria-expanded": isOpen };
   return [
     store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
     button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
-    without !== undefined && html`<small class="without">${t`off: ${percent(without)}`}</small>`,
+    without !== undefined && html`<small class="without" title=${about}>${t`off: ${percent(without)}`}</small>`,
   ];
 }
 

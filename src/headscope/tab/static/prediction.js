@@ -123,8 +123,8 @@ function factsOf({ shownText, index, maps }, predicted, isUnseen) {
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
-  if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
-  if (all === 0) facts.push([t`The text is empty: its biases alone decide.`, "warns"]);
+  if (all === 0) facts.push([t`The text is empty.`, "warns"]);
+  else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
   if (unknown.length > 0) {
     const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
     const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
