@@ -199,7 +199,7 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
 
 
 class Shares(NamedTuple):
-    """What the heads share of S sums of B texts; with the rest they are words and biases."""
+    """What the heads share of S sums of B texts, and what passes through no head."""
 
     heads: list[Float[Tensor, "B H T S"]]
     head_biases: list[Float[Tensor, "B H S"]]
@@ -207,12 +207,16 @@ class Shares(NamedTuple):
     past_biases: Float[Tensor, "B S"]
 
 
-def share_among_heads(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
-    """Return each head's share of every token and bias, and what passes through no head.
+def share_among_heads(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
+) -> Shares:
+    """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        return _shares(gates, sums_of(logits.double()))
 
-    One gradient for each x to all heads, then for each layer one to what is below it, for all its
-    heads and all sums at once.
-    """
+
+def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
+    """One gradient for each x to all heads; then one for each layer to what is below its heads."""
     B, S = sums.shape
     heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in gates.calls]
     table = [of_layer.double() for of_layer in heads]  # tokens, then biases
@@ -426,7 +430,7 @@ def explain(
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
         split = sums(logits.double())
         parts = _contributions(gates, logits, split)
-        shares = share_among_heads(gates, split)
+        shares = _shares(gates, split)
         maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
     parts = _with_unknown(parts, model, inputs, len(tokens))
     names = [classes[number] for number in kept(parts.logits)]
