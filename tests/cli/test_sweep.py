@@ -20,6 +20,8 @@ from headscope.settings.config import InspectionConfig, TrainConfig
 from headscope.training.console import show_confusion, show_scores
 from headscope.training.scores import Scores
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
 RUN = "outputs/rotten_tomatoes_2026-11-21_15-48-30"

@@ -16,6 +16,8 @@ from headscope.runs.texts import own_corpus
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
 from training_runs import Trained, write
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 
 def score(folder: Path, data: OtherDataConfig | None = None) -> tuple[object, str]:
     output = io.StringIO()
