@@ -16,7 +16,7 @@ from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.heads.step import Probe, make_probe, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
-from headscope.model.objective import Objective
+from headscope.model.objective import Objective, Reading
 from headscope.pages.report import report_of, write_report
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.record.writer import HeadRecorder
@@ -119,14 +119,16 @@ def study_heads(
         }
     step = report.facts_of_training["best_step"]
     probes = head_logger.probes
-    record_best(head_logger.recorder, step, model, probes, objective, report.temperature, found)
+    reading = Reading(data.corpus.labels, objective, report.temperature)
+    record_best(head_logger.recorder, step, model, probes, reading, found)
 
 
 def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
     """Add what passes through each head to the predicted class, the mean over texts."""
     texts = samples(data, CONTRIBUTION_TEXTS)[0]
     model = module.model
-    means = mean_contributions(model, texts, module.objective, report.temperature)
+    reading = Reading(data.corpus.labels, module.objective, report.temperature)
+    means = mean_contributions(model, texts, reading)
     report.facts_of_training[CONTRIBUTIONS] = means
 
 
