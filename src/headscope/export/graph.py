@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from headscope.data import ngrams
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
@@ -67,7 +68,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder / "model.onnx")
-            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+            for front_end in (Path(__file__).with_name("classify.py"), Path(ngrams.__file__)):
+                shutil.copyfile(front_end, folder / front_end.name)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"
