@@ -50,7 +50,7 @@ class Graph(nn.Module):
             inputs.append((ngram_ids, ngram_places, input_ids[:, 0]))
         logits = self.model(*inputs)
         # In float64, as headscope predicts.
-        probabilities = self.run.objective.probabilities(logits.double() / self.run.temperature)
+        probabilities = self.run.reading.probabilities(logits.double())
         predicted = self.run.objective.predicted(probabilities)
         return {"logits": logits, "probabilities": probabilities, "predicted": predicted}
 
