@@ -340,7 +340,7 @@ def lost_without(
         whole = model(*batch.inputs).double()
         with ablate(model, dict.fromkeys(heads, "zero")):
             without = model(*batch.inputs).double()
-    return ((whole - without) * toward).sum(dim=-1)
+    return ((whole - without) * toward).sum(dim=-1)  # type: ignore[no-any-return]
 
 
 def compare_heads(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> None:
