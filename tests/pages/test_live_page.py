@@ -177,7 +177,7 @@ def same_answer(
     with ablate(run.model, ablated):
         with torch.no_grad():
             (logits,) = run.model(*probe.batch.inputs)
-        output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+        output = run_probe(run.model, probe, run.reading)
     assert output.explanation is not None
     np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
     pair = output.arrays["contributions/shown"]
