@@ -216,6 +216,9 @@ UNIT = (
     f"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|"
     f"[\U0001f1e6-\U0001f1ff]{{2}}|.{VARIANTS}(?:\u200d.{VARIANTS})*"
 )
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 KANA = "\u3041-\u309f\u30a1-\u30fa\uff66-\uff9d"
 THAI = "\u0e01-\u0e4e"
 UNSPACED = f"[{KANA}{KATAKANA}{HAN}{THAI}]"  # words of which have no space between them
@@ -271,12 +274,12 @@ def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, in
             places.append((0, 0))
             continue
         piece = "" if token == WORD_START else texts[side][start:end]
-        start += len(piece) - len(piece.lstrip())
-        places.append((start, start + len(piece.strip())))
+        start += len(piece) - len(piece.lstrip(SPACES))
+        places.append((start, start + len(piece.strip(SPACES))))
     return places
 
 
-def words_of(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
+def word_spans(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
     """Return the words and signs of a text or pair, in order; special tokens are in none.
 
     Tokens of one word are neighbours whose nearest letters are of one word of `units_of`. A space
@@ -295,7 +298,7 @@ def words_of(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
             is_after_space = last == (side, None)
             joins = is_after_space or (start < end and last == (side, units[side][start]))
             first = words.pop().start if joins else token
-            name = texts[side][places[first][0] : end].strip() or encoding.tokens[token]
+            name = texts[side][places[first][0] : end] or encoding.tokens[token]
             words.append(Word(visible(name), first, token + 1))
         last = (side, units[side][end - 1] if side is not None and start < end else None)
     return words

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headscope.data.batching import TextBatches
-from headscope.data.tokenizer import words_of
+from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
@@ -97,7 +97,7 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        found = words_of(run.tokenizer.encode(*own), own)  # type: ignore[arg-type]
+        found = word_spans(run.tokenizer.encode(*own), own)  # type: ignore[arg-type]
         if run.config.tokenizer.lowercase:
             found = [word._replace(name=word.name.lower()) for word in found]
         words.append(found)

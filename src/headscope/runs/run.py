@@ -16,7 +16,7 @@ from torch import Tensor
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.rows import as_list, as_text
-from headscope.data.tokenizer import shown_tokens, words_of
+from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
@@ -195,7 +195,7 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = (of_empty[pair] / self.temperature).tolist()
-        words = words_of(encoding, parts)
+        words = word_spans(encoding, parts)
         return replace(explanation, empty=first - sum(rest), spans=words)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:

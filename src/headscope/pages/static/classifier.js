@@ -8,11 +8,10 @@ import {
   dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
 } from "./functional.js";
 import { arraysOf } from "./maps.js";
-import { Tokenizer } from "./tokenizer.js";
+import { JOIN, Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a product between two pauses
 const MOST_CLASSES = 8; // whose logits are explained, the chosen one apart
-export const JOIN = " ⏐ ";
 
 export class Classifier {
   static async open(content) {
@@ -81,7 +80,7 @@ export class Classifier {
      a piece. */
   *steps(parts, { ablations = new Map(), labels = [] } = {}) {
     const found = yield* this.forward(parts, ablations);
-    const { tokens, segments, special, unknown, passed, logits } = found;
+    const { tokens, segments, special, unknown, words, places, passed, logits } = found;
     const answer = this.answer(logits);
     const ofLayers = passed.map(({ weights }, layer) => [`layer_${layer}/weights`, weights]);
     const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
@@ -89,6 +88,7 @@ export class Classifier {
     // Special tokens are of neither text.
     const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
     const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
+    Object.assign(own, { words, places });
     const whole = { ...own, label: null, segments: parts.length > 1 ? ofTexts : null };
     const sums = new Map(); // of each class that is explained
     const { shown, ranked } = answer;
