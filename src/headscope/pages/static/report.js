@@ -160,8 +160,8 @@ export function Report({ open }) {
   const texts = useMemo(() => new Texts(page.report), []);
   const [query, search] = useState("");
   const known = texts.heads.filter((each) => each !== null).length;
-  const note = t`Sums of log-odds over ${count(known)} of ${count(texts.size)} texts, each for its
-    likeliest class over the runner-up.`;
+  const note = t`Mean log-odds over the texts with the word, of ${count(known)} texts, each for its
+    likeliest class over the runner-up. Words in 5 texts or more, the surest first.`;
   const find = (word) => {
     search(word);
     document.querySelector(".report-texts").scrollIntoView({ block: "start" });

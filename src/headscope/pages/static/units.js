@@ -7,7 +7,7 @@ const LOOKS = {
   TW1: [-3, 0], TW2: [-2, 1], TW3: [-1, 2], TW4: [0, 3],
 };
 
-/* A model of BudouX: a phrase begins where the scores of the letters around outweigh half of all. */
+/* A model of BudouX: a phrase begins where the scores of the letters around are half of all. */
 class Phrases {
   constructor(model) {
     this.tables = Object.entries(model).map(([name, scores]) => {
@@ -17,12 +17,12 @@ class Phrases {
     this.half = all.reduce((sum, score) => sum + score, 0) / 2;
   }
 
-  beginsAt(characters, at) {
+  /* Whether a phrase begins at a character of a text, the starts of which are given. */
+  beginsAt(text, starts, at) {
     let sum = 0;
     for (const [first, last, scores] of this.tables) {
-      const [from, to] = [at + first, at + last];
-      const isInside = from >= 0 && to <= characters.length;
-      if (isInside) sum += scores.get(characters.slice(from, to).join("")) ?? 0;
+      const [from, to] = [starts[at + first], starts[at + last]];
+      if (from !== undefined && to !== undefined) sum += scores.get(text.slice(from, to)) ?? 0;
     }
     return sum > this.half;
   }
@@ -39,11 +39,12 @@ export class Units {
 
   /* For each place of a text the number of the word, or of the sign, that it belongs to. */
   of(text) {
-    const characters = Array.from(text);
+    const starts = [0];
+    for (const { length } of text) starts.push(starts.at(-1) + length);
     const phrases = this.languages.find(([letters]) => letters.test(text))?.[1];
     const isCut = (at) => {
-      const beside = characters.slice(at - 1, at + 1).join("");
-      return phrases && this.unspaced.test(beside) && phrases.beginsAt(characters, at);
+      const beside = text.slice(starts[at - 1], starts[at + 1]);
+      return phrases && this.unspaced.test(beside) && phrases.beginsAt(text, starts, at);
     };
     const numbers = [];
     let number = -1;

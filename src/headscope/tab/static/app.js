@@ -64,7 +64,8 @@ function App({ store, slots }) {
 function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
-  const note = t`Sums of log-odds over test texts, at the best step; words.csv has all.`;
+  const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
+    first; words.csv has all.`;
   const words = () => html`<${Learned}
     words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
   />`;
