@@ -23,7 +23,7 @@ from headscope.heads.contributions import (
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.record.explanation import Explanation, signed
+from headscope.record.explanation import TABLE_WIDTH, Explanation, signed
 from headscope.settings.config import ModelConfig
 
 B, T, H, L, C, VOCABULARY = 2, 11, 5, 3, 7, 53  # primes, all different: a swapped axis cannot pass
@@ -291,10 +291,12 @@ def test_the_parts_sum_to_the_log_odds_of_the_probabilities(
     assert found.log_odds == pytest.approx(log_odds, abs=1e-9)
     assert found.words.sum() + found.biases == pytest.approx(log_odds, abs=1e-9)
     assert abs(found.miss) < 1e-9
-    for layer in range(2):
-        above = found.biases_by_layer[layer + 1 :].sum()
-        total = found.heads[layer].sum() + found.past[layer] + above
-        assert total == pytest.approx(log_odds, abs=1e-9)
+    np.testing.assert_allclose(found.heads.sum(axis=(0, 1)) + found.past, found.words, atol=1e-12)
+    assert found.head_biases.sum() + found.past_biases == pytest.approx(found.biases, abs=1e-12)
+    rest = found.past.sum() + found.past_biases
+    assert found.head_sums.sum() + rest == pytest.approx(log_odds, abs=1e-9)
+    assert found.map(1, 2).shape == (T, T)
+    np.testing.assert_allclose(found.maps.sum(axis=(2, 3)), found.through, atol=1e-12)
 
 
 def test_of_many_classes_the_two_and_the_likeliest_are_kept() -> None:
@@ -304,7 +306,7 @@ def test_of_many_classes_the_two_and_the_likeliest_are_kept() -> None:
     arrays = found.arrays()
     assert arrays["contributions/shown"].tolist() == [1, "ABCDEFG".index(found.against)]
     assert arrays["contributions/heads"].shape == (2, H, T, 4)
-    sums = arrays["contributions/words"].sum(axis=0) + arrays["contributions/biases"].sum(axis=0)
+    sums = arrays["contributions/words"].sum(axis=0) + arrays["contributions/biases"]
     np.testing.assert_allclose(sums, arrays["contributions/log_odds"], atol=1e-5)
 
 
@@ -316,9 +318,21 @@ def test_an_explanation_is_printed_words_first() -> None:
     lines = str(found).splitlines()
     assert lines[0].endswith(f"log-odds {signed(found.log_odds)}")
     assert lines[1].startswith(f"words: {words[0][0]} {signed(words[0][1])}; ")
-    assert lines[2] == f"biases: {signed(found.biases)} (an empty text has log-odds of -0.25)"
-    assert lines[3].startswith("layer 0: head ")
-    assert len(lines) == 5
+    size = abs(found.biases / found.log_odds)
+    assert lines[2] == (
+        f"biases: {signed(found.biases)} ({size:.2f} of the log-odds in size; "
+        "an empty text has log-odds of -0.25)"
+    )
+    assert lines[3].split()[-3:] == ["others", "biases", "sum"]
+    layer, head = divmod(int(np.abs(found.head_sums).argmax()), H)
+    assert lines[4].split()[:4] == ["layer", str(layer), "head", str(head)]
+    assert lines[4].split()[-1] == signed(found.head_sums[layer, head])
+    assert lines[-2].startswith("past every head ")
+    assert lines[-1].split()[0] == "all"
+    total = signed(float(found.words.sum()) + found.biases)
+    assert lines[-1].split()[-2:] == [signed(found.biases), total]
+    assert {len(line) for line in lines[3:]} == {len(lines[3])}
+    assert len(lines[3]) <= TABLE_WIDTH
 
 
 def test_mean_contributions_are_those_of_each_text() -> None:

@@ -47,6 +47,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -162,7 +163,7 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[T
 
 
 def _of_leaves(
-    gates: FixedGates, gradients: Sequence[Float[Tensor, "N *leaf"]]
+    gates: FixedGates, gradients: Sequence[Float[Tensor, "N ..."]]
 ) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
     """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
     N = len(gradients[0])
@@ -262,7 +263,7 @@ def _gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
 
 
 def _below(
-    gates: FixedGates, output: Tensor, rows: Float[Tensor, "N *output"], layer: int
+    gates: FixedGates, output: Tensor, rows: Float[Tensor, "N ..."], layer: int
 ) -> Float[Tensor, "N B tokens_and_1"]:
     """Return rows times an output, as a sum over tokens and over the biases that are below it."""
     biases = [leaf for place, leaf in gates.biases if place <= layer]
@@ -276,8 +277,8 @@ def _below(
 
 
 def _gradients_of_rows(
-    output: Tensor, tensors: Sequence[Tensor], rows: Float[Tensor, "N *output"]
-) -> list[Float[Tensor, "N *tensor"]]:
+    output: Tensor, tensors: Sequence[Tensor], rows: Float[Tensor, "N ..."]
+) -> list[Float[Tensor, "N ..."]]:
     """Return the gradients of N sums, rows times an output: in one pass if its functions can."""
     zeros = [tensor.new_zeros(1).expand(len(rows), *tensor.shape) for tensor in tensors]
     if not output.requires_grad:
@@ -287,7 +288,7 @@ def _gradients_of_rows(
         found = take(rows, is_grads_batched=True, allow_unused=True)
     except RuntimeError:  # a module's own function has no rule for vmap
         each = [take(row, materialize_grads=True) for row in rows]
-        found = [torch.stack(of_tensor) for of_tensor in zip(*each, strict=True)]
+        found = tuple(map(torch.stack, zip(*each, strict=True)))
     pairs = zip(found, zeros, strict=True)
     return [zero if gradient is None else gradient for gradient, zero in pairs]
 
@@ -429,13 +430,16 @@ def explain(
 def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:
     """Return what passes from each key at each query of each head to a sum of each text."""
     gradients = _gradients(sums, [call.head_outputs for call in gates.calls])
-    pairs = zip(gates.calls, gradients, strict=True)
-    return [_passing(*pair).cpu() for pair in pairs]
+    maps = []
+    for call, gradient in zip(gates.calls, gradients, strict=True):
+        passing = _passing(call, gradient).cpu()
+        if passing.shape[2] == 1:  # the one query that is read, where [CLS] is: the first
+            passing = F.pad(passing, (0, 0, 0, passing.shape[3] - 1))
+        maps.append(passing)
+    return maps
 
 
-def _of_text(
-    layers: Sequence[Float[Tensor, "1 H *N"]], *shape: int
-) -> Float[np.ndarray, "L H *N"]:
+def _of_text(layers: Sequence[Float[Tensor, "1 H ..."]], *shape: int) -> Float[np.ndarray, "..."]:
     """Return one text's heads: NaN where a layer has fewer, or attends to something else."""
     most = max((of_layer.shape[1] for of_layer in layers), default=0)
     table = np.full((len(layers), most, *shape), np.nan)
