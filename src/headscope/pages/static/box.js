@@ -17,8 +17,8 @@ export function Box({ store, live, dtype }) {
   const isComposing = useRef(false);
   const { typed, kept, errors, seconds, tokens } = store;
   const change = (event, at) => {
-    const parts = typed.map((part, place) => (place === at ? event.target.value : part));
-    store.set({ typed: parts });
+    const parts = store.typed.map((part, place) => (place === at ? event.target.value : part));
+    store.typed = parts; // the box shows it already: all is drawn once, with the answer
     if (!isComposing.current) live.read(parts.map((part) => part.slice(0, LONGEST)));
   };
   const end = (event, at) => {

@@ -7,38 +7,59 @@ import { parts, t } from "./strings.js";
 import { unitsOf } from "./words.js";
 
 const REST = 400; // milliseconds without a new text before words are removed
+const AT_ONCE = 60; // tokens; of a longer text words are removed when the reader asks for it
 const MOST = 60; // words that are removed one by one, those that add most
 const TRIED = 12; // of them that are tried together with those removed before
 const FEWEST = 6; // removals, at most
 const NAMED = 8;
 
-/* Fill store.mind for a text: the change of the lead without each word, how many words there are to
-   try, and the fewest removals found that change the class. `run` gives the logits of other texts,
-   null where the reader has gone on. */
-export async function changeMind(store, { text, logOdds: logits }, run) {
-  const units = unitsOf(text, "word").filter(({ from }) => from !== null);
-  const isFit = units.length > 1 && text.text !== "" && store.maps.values("given") === null;
-  store.set({ mind: isFit ? { effects: [], count: 0, flip: null } : null });
-  const { mind } = store;
-  await new Promise((resolve) => setTimeout(resolve, REST));
-  if (!isFit || store.mind !== mind) return;
+/* What store.mind is for a text that was read, before its words are removed: {of, effects, count,
+   flip, waits}: {unit, change, logits} of each word that was removed, how many are to be tried, the
+   fewest removals found that change the class, and whether the reader is to ask for it. null where
+   there is nothing to remove. */
+export function mindOf(result) {
+  const { text, maps } = result;
+  const isFit = wordsOf(text).length > 1 && text.text !== "" && maps.values("given") === null;
+  const waits = text.tokens.length > AT_ONCE;
+  return isFit ? { of: result, effects: [], count: 0, flip: null, waits } : null;
+}
+
+function wordsOf(text) {
+  return unitsOf(text, "word").filter(({ from }) => from !== null);
+}
+
+/* Remove words once no key came for a while, or at once where the reader asks for it. `run` gives
+   the logits of another text. */
+export async function changeMind(store, run, isAsked = false) {
+  const { of } = store.mind ?? {};
+  if (!isAsked) await new Promise((resolve) => setTimeout(resolve, REST));
+  const isHere = () => store.mind?.of === of;
+  if (!of || !isHere() || (store.mind.waits && !isAsked)) return;
+  const { text, logOdds: logits } = of;
   const predicted = largestOf(logits);
   const margin = (own) => own[predicted] - Math.max(...own.filter((_, c) => c !== predicted));
   const sums = contributionsOf(store)?.words ?? [];
   const size = ({ start }) => Math.abs(sums[start] ?? 0);
-  const first = [...units].sort((a, b) => size(b) - size(a)).slice(0, MOST);
+  const first = wordsOf(text).sort((a, b) => size(b) - size(a)).slice(0, MOST);
+  const show = (changes) => {
+    store.set({ mind: { of, count: first.length, flip: null, waits: false, ...changes } });
+  };
   const effects = [];
   for (const unit of first) {
     const own = await run(cutOut(text.text, [unit]));
-    if (own === null) return;
+    if (own === null || !isHere()) return;
     effects.push({ unit, change: margin(own) - margin(logits), logits: own });
-    store.set({ mind: { effects, count: first.length, flip: null } });
+    show({ effects: [...effects] });
   }
   const ranked = [...effects].sort((a, b) => a.change - b.change).slice(0, TRIED);
-  const flip = await findFlip(ranked, predicted, margin, (own) => run(cutOut(text.text, own)));
+  const tried = async (own) => {
+    const found = await run(cutOut(text.text, own));
+    return isHere() ? found : null;
+  };
+  const flip = await findFlip(ranked, predicted, margin, tried);
   if (flip === null) return;
   const rest = flip.now === predicted ? null : cutOut(text.text, flip.removed);
-  store.set({ mind: { effects, count: first.length, flip: { ...flip, rest } } });
+  show({ effects, flip: { ...flip, rest } });
 }
 
 /* Remove the word after which the class leads least, until another leads. */
@@ -59,9 +80,14 @@ async function findFlip(left, predicted, margin, run) {
   return { removed, now: largestOf(logits) };
 }
 
-export function Mind({ store, open }) {
+export function Mind({ store, open, ask }) {
   if (!store.mind) return null;
-  const { effects, count, flip } = store.mind;
+  const { effects, count, flip, waits } = store.mind;
+  if (waits) {
+    return html`<${Panel} name="mind" title=${t`What would change its mind`}>
+      ${button(t`Remove each word and see`, ask)}
+    </${Panel}>`;
+  }
   const ranked = [...effects].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
   const named = ranked.slice(0, NAMED).map(({ unit, change }, at) => {
     return [at === 0 ? t`without ` : " · ", isolated(unit.word), ` ${formatSigned(change)}`];

@@ -1,6 +1,7 @@
 /* The window around the tab: its theme, whether it shows, and the address, a link to this view. */
 
 import { page } from "./api.js";
+import { ownPair } from "./contributions.js";
 
 const TAB = "p.heads."; // TensorBoard's address keeps p.heads.* for this plugin
 const PREFIX = page ? "" : TAB;
@@ -73,7 +74,7 @@ export function readLink() {
 /* The address of what is shown; null where it would be too long. */
 export function linkOf(store) {
   const { layer, head, query, unit, pair, compare } = store;
-  const own = store.maps?.values("contributions/shown")?.join(".");
+  const own = ownPair(store.maps)?.join(".");
   const values = { layer, head, query: query || null, unit: unit === "word" ? null : unit };
   values.classes = pair === null || pair.join(".") === own ? null : pair.join(".");
   const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);

@@ -12,7 +12,7 @@ const LEAST = 0.025; // share of the bar, below which a word is one of the other
 const MOST = 12; // words that have a part of their own
 
 /* The parts of the log-odds. */
-function termsOf({ missed, shown }, { units, groups }) {
+function termsOf({ missed, shown }, { units, groups, ends }) {
   const size = sumOf(groups.map(({ value }) => Math.abs(value)));
   const isLarge = ({ value }, at) => at < MOST && Math.abs(value) >= LEAST * size;
   const terms = groups.filter(isLarge).map(({ word, places, value }) => {
@@ -27,8 +27,10 @@ function termsOf({ missed, shown }, { units, groups }) {
     const number = addedUp(rest.map(({ value }) => value));
     terms.push({ kind: "others", name, number, units: tokens });
   }
-  const { unseen, biases } = shown;
-  if (unseen !== 0) terms.push({ kind: "others", name: t`words not shown`, number: unseen });
+  const { biases } = shown;
+  if (ends.places.length > 0) {
+    terms.push({ kind: "biases", name: t`start and end of the text`, number: ends.value });
+  }
   terms.push({ kind: "biases", name: t`biases`, number: biases });
   if (missed !== 0) terms.push({ kind: "missed", name: t`not attributed`, number: shown.missed });
   return terms;

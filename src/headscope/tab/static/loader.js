@@ -180,9 +180,10 @@ export function hold(store) {
   const { maps, pair, headChosen } = store;
   if (maps === null) return;
   const found = contributionsOf(store);
-  const first = found === null ? rankHeads(store)[0] : { layer: found.layer, head: found.first };
-  if (first && !headChosen && (found === null || pair === null)) store.set(first);
-  if (pair === null && found !== null) store.set({ pair: ownPair(maps) });
+  const { layer, head } = (found === null ? rankHeads(store)[0] : found.heads[0]) ?? store;
+  const isOpen = !headChosen && (found === null || pair === null);
+  const held = pair === null && found !== null ? ownPair(maps) : pair;
+  store.set({ ...(isOpen && { layer, head }), pair: held });
 }
 
 /* The run whose last step is the newest, of those that can be read. */

@@ -1,13 +1,12 @@
-/* Heads and the words that decide, of one layer: what passes through each head at each of them.
-   Where the network runs here, each head is on, an average, or off. */
+/* Heads and words: what each head brings of each word. Where the network runs here, each head is
+   on, an average, or off. */
 
 import { allHeads } from "./answer.js";
-import { contributionsOf, sumOf } from "./contributions.js";
+import { contributionsOf } from "./contributions.js";
 import {
   Panel, SumBar, button, formatSigned, isolated, percent, pointing, tint, unfolder, useWidth,
 } from "./parts.js";
-import { html, useMemo, useState } from "./preact.js";
-import { addedUp, roundedTo } from "./rounding.js";
+import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
 import { languageOf } from "./words.js";
 
@@ -26,42 +25,21 @@ export function Matrix({ store }) {
 function Cells({ store, found }) {
   const [node, width] = useWidth();
   const [isWhole, setWhole] = useState(false);
-  const layer = Math.min(store.layer, found.layers - 1);
   const words = found.inWords(store.shownText, store.unit);
-  const room = Math.max(2, Math.floor((width - 430) / (layer > 0 ? 110 : 86)) || 8);
-  const { shownText, shown, unit, pair } = store;
-  // While heads are switched rows and columns stay where they are.
-  const [heads, names] = useMemo(() => {
-    const groups = isWhole ? words.groups : words.groups.slice(0, room);
-    return [found.headsOf(layer).map(([head]) => head), groups.map(({ word }) => word)];
-  }, [shownText, shown, unit, pair?.join(), layer, isWhole, room]);
-  const columns = names.map((name) => words.groups.findIndex((group) => group.word === name));
-  const table = numbersOf(found, layer, words, heads, columns);
-  const about = found.layers > 1 && layersOf(store, found, layer);
+  const room = Math.max(2, Math.floor((width - 430) / 86) || 8);
+  const table = found.table(words, isWhole ? Infinity : room);
   const tools = [
     store.canSwitch && switches(store),
     unfolder(t`All heads and words`, isWhole, setWhole),
   ];
-  const title = t`What passes through each head`;
-  return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
+  const title = t`What each head brings`;
+  return html`<${Panel} name="heads-words" title=${title} tools=${tools}>
     <div
       class="table-scroll" role="region" aria-label=${t`Heads and words`} tabindex="0" ref=${node}
-    ><table class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}>
-      ${grid(store, found, layer, words, heads, columns, table)}
+    ><table class="cells-table" lang=${languageOf(store.shownText.text)} ...${pointing(store)}>
+      ${grid(store, found, words, table)}
     </table></div>
-    ${sumsOf(found, layer, table)}
   </${Panel}>`;
-}
-
-/* A button for each layer, which shows of it the head that passes most. */
-function layersOf(store, found, layer) {
-  const buttons = store.index.layers.map((_, at) => {
-    const own = { title: store.layerName(at), "aria-pressed": String(at === layer) };
-    const choose = () => store.chooseHead(at, found.headsOf(at)[0]?.[0]);
-    return button(String(at), choose, { name: "state", ...own });
-  });
-  const group = { class: "switch", role: "group", "aria-label": t`Layer` };
-  return [t`Layer`, html`<span ...${group}>${buttons}</span>`];
 }
 
 /* All heads on, and only those that are enough over many texts, where these are fewer than all. */
@@ -83,79 +61,50 @@ function switches(store) {
   ];
 }
 
-/* All numbers, to two decimals, which add up. */
-function numbersOf(found, layer, words, heads, columns) {
-  const hasRest = columns.length < words.groups.length || found.unseen !== 0;
-  const lineOf = (head) => {
-    const all = found.ofGroups(layer, head, words);
-    const cells = columns.map((at) => all[at]);
-    return hasRest ? [...cells, found.headSum(layer, head) - sumOf(cells)] : cells;
-  };
-  const lines = heads.map(lineOf);
-  const rows = lines.map(addedUp);
-  const cells = lines.map((line, at) => roundedTo(line, rows[at]));
-  const bottom = (cells[0] ?? []).map((_, at) => addedUp(cells.map((line) => line[at])));
-  const all = addedUp(rows);
-  // What does not pass through these heads takes what rounding leaves.
-  const past = addedUp([found.shown.total, -found.shown.missed, -all]);
-  return { cells, rows, bottom, all, past, hasRest };
-}
-
-function grid(store, found, layer, words, heads, columns, table) {
-  const { units, groups, scale } = words;
+function grid(store, found, { units, scale }, { columns, rows, foot, missed }) {
   const { lit } = store;
-  const shown = columns.map((at) => groups[at]);
-  const isIn = (at) => lit >= units[at].start && lit < units[at].end;
-  const of = ({ places }, name) => {
-    const isLit = lit !== null && places.some(isIn);
-    return { class: isLit ? `${name} lit` : name, "data-token": units[places[0]].start };
+  const isIn = (at) => lit !== null && lit >= units[at].start && lit < units[at].end;
+  const of = ({ kind, places }, name) => {
+    if (kind !== "word") return { class: `${name} others` };
+    const names = places.some(isIn) ? `${name} lit` : name;
+    return { class: names, "data-token": units[places[0]].start };
   };
-  const header = shown.map((group) => {
-    const times = group.places.length > 1 ? ` ×${group.places.length}` : "";
-    return html`<th scope="col" ...${of(group, "")}>
-      ${layer > 0 && html`<small>${t`at `}</small>`}${isolated(group.word)}<small>${times}</small>
-    </th>`;
-  });
-  const counted = (all) => sumOf(all.map(({ places }) => places.length));
-  const rest = t`${counted(groups) - counted(shown)} others`;
-  if (table.hasRest) header.push(html`<th scope="col" class="others">${rest}</th>`);
-  const most = table.rows.reduce((top, sum) => Math.max(top, Math.abs(sum)), scale);
-  const rows = heads.map((head, at) => {
-    const cells = table.cells[at].map((number, column) => {
-      const own = shown[column] ? of(shown[column], "cell") : { class: "cell others" };
-      const color = tint(number, scale, own.class);
-      return html`<td ...${own} ...${color}>${formatSigned(number)}</td>`;
+  const header = columns.map((column) => html`<th scope="col" ...${of(column, "")}>
+    ${titleOf(column)}
+  </th>`);
+  const most = rows.reduce((top, { sum }) => Math.max(top, Math.abs(sum)), scale);
+  const others = { past: t`past every head`, rest: t`not shared out` };
+  const lines = rows.map(({ kind, layer, head, cells, sum }) => {
+    const name = others[kind] ?? nameOf(store, found, layer, head);
+    const all = cells.map((number, at) => {
+      const own = of(columns[at], "cell");
+      return html`<td ...${own} ...${tint(number, scale, own.class)}>${formatSigned(number)}</td>`;
     });
-    return html`<tr key=${head}>
-      <th scope="row">${nameOf(store, found, layer, head)}</th>${cells}<td class="sum-of">
-        <b>${formatSigned(table.rows[at])}</b><${SumBar} value=${table.rows[at]} scale=${most} />
-      </td>
+    return html`<tr key="${kind},${layer},${head}"><th scope="row">${name}</th>${all}
+      <td class="sum-of"><b>${formatSigned(sum)}</b><${SumBar} value=${sum} scale=${most} /></td>
     </tr>`;
   });
-  const foot = table.bottom.map((number, at) => {
-    return html`<td ...${shown[at] ? of(shown[at], "") : {}}>${formatSigned(number)}</td>`;
+  const below = foot.cells.map((number, at) => {
+    return html`<td ...${of(columns[at], "")}>${formatSigned(number)}</td>`;
   });
+  const dashes = columns.map(() => html`<td>–</td>`);
   return html`
     <thead><tr><td></td>${header}<th scope="col">${t`sum`}</th></tr></thead>
-    <tbody>${rows}</tbody>
+    <tbody>${lines}</tbody>
     <tfoot>
-      <tr><th scope="row">${t`these heads`}</th>${foot}<td>${formatSigned(table.all)}</td></tr>
+      ${missed !== 0 && html`<tr>
+        <th scope="row">${t`not attributed`}</th>${dashes}<td>${formatSigned(missed)}</td>
+      </tr>`}
+      <tr><th scope="row">${t`the word`}</th>${below}<td>${formatSigned(foot.sum)}</td></tr>
     </tfoot>`;
 }
 
-/* What passes through these heads and what does not, and why a column is not its word's sum. */
-function sumsOf({ missed, shown }, layer, { all, past }) {
-  const ends = [
-    t`${formatSigned(all)} through these heads`,
-    t`${formatSigned(past)} not through them (the residual connection, biases)`,
-  ];
-  if (missed !== 0) ends.push(`${formatSigned(shown.missed)} ${t`not attributed`}`);
-  const differs = layer === 0
-    ? t`A word’s own number also has what does not pass through these heads.`
-    : t`A position holds what it collected from other words: its sum is not its word’s number.`;
-  return html`<p class="through">
-    ${ends.join(", ")} = <strong>${formatSigned(shown.total)}</strong>. ${differs}
-  </p>`;
+function titleOf({ kind, word, places, count }) {
+  if (kind === "others") return t`${count} others`;
+  if (kind === "ends") return t`start and end of the text`;
+  if (kind === "biases") return t`biases`;
+  const times = places.length > 1 ? ` ×${places.length}` : "";
+  return [isolated(word), html`<small>${times}</small>`];
 }
 
 /* A head's switch and name; of a record, what the asked class would have without it. */

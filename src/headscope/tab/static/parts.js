@@ -50,8 +50,9 @@ export function formatNumber(value) {
   return sign + size.toFixed(digits);
 }
 
-/* A number with its sign: +3.14, −0.25; 0.00 has none. */
+/* A number with its sign: +3.14, −0.25; 0.00 has none, and what is not known is no 0. */
 export function formatSigned(value, digits = 2) {
+  if (Number.isNaN(value)) return "–";
   const text = Math.abs(value).toFixed(digits);
   if (Number(text) === 0) return text;
   return (value < 0 ? "−" : "+") + text;
