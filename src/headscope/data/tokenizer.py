@@ -273,7 +273,9 @@ def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, in
         if side is None:
             places.append((0, 0))
             continue
-        piece = "" if token == WORD_START else texts[side][start:end]
+        piece = texts[side][start:end]
+        if token == WORD_START and piece not in SPACES:  # before a text it has no letter
+            piece = ""
         start += len(piece) - len(piece.lstrip(SPACES))
         places.append((start, start + len(piece.strip(SPACES))))
     return places

@@ -107,10 +107,10 @@ export class Classifier {
     const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
     if (answer.given) arrays.set("given", { values: answer.given });
     // Special tokens are of neither text.
-    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
+    const textOf = (each, place) => (special.includes(place) ? null : each);
+    const ofTexts = parts.length > 1 ? segments.map(textOf) : null;
     const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
-    const segmented = { segments: parts.length > 1 ? ofTexts : null };
-    const text = { ...own, label: null, ...segmented, words, places };
+    const text = { ...own, words, places, label: null, segments: ofTexts };
     const pair = choose(shown);
     const sums = yield* new Shares(this, found, pair).run();
     const maps = new Maps(new Map([...arrays, ...sums]));
