@@ -58,7 +58,7 @@ class TextsReport:
     ) -> pd.DataFrame:
         """Return the words that add most to a class, or against it; `column` may name a head.
 
-        Words in fewer than 5 texts are left out, if any has as many.
+        Words in fewer than 3 texts are left out, if any has as many.
         """
         own = ranked(self.words[self.words["class"] == label], column)
         return own[own[column] < 0 if against else own[column] > 0].head(count)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 LISTED = 20  # words of each class, for it and against it
-LEAST_TEXTS = 5  # in which a word occurs that is listed, if any word does
+LEAST_TEXTS = 3  # in which a word occurs that is listed, if any word does
 NAMED = 6  # columns before those of the heads: class, word, mean, interval, n, example
 Listed = dict[str, dict[str, list[list[list[Any]]]]]
 
@@ -14,7 +14,7 @@ Listed = dict[str, dict[str, list[list[list[Any]]]]]
 def certain(table: pd.DataFrame) -> pd.Series:
     """Return how much each word surely adds or takes: the end of its interval that is nearer to 0.
 
-    0 where 0 is within the interval, and for words in fewer than 5 texts.
+    0 where 0 is within the interval, and for words in fewer than 3 texts.
     """
     least = min(LEAST_TEXTS, table["n"].max())
     size = (table["mean"].abs() - table["interval"].fillna(0.0)).clip(lower=0.0)

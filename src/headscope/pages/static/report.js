@@ -161,7 +161,7 @@ export function Report({ open }) {
   const [query, search] = useState("");
   const known = texts.heads.filter((each) => each !== null).length;
   const note = t`Mean log-odds over the texts with the word, of ${count(known)} texts, each for its
-    likeliest class over the runner-up. Words in 5 texts or more, the surest first.`;
+    likeliest class over the runner-up. Words in 3 texts or more, the surest first.`;
   const find = (word) => {
     search(word);
     document.querySelector(".report-texts").scrollIntoView({ block: "start" });
