@@ -61,6 +61,9 @@ from headscope.record.explanation import MOST_MISSED, Explanation
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
+# Of a batch that is split, padding included: every map is kept for it, in float32.
+SPLIT_TOKENS = 2048
+
 
 @dataclass(frozen=True)
 class Contributions:
@@ -196,7 +199,7 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
 
 
 class Shares(NamedTuple):
-    """What the heads share of S sums of B texts; with the rest they are words and biases."""
+    """What the heads share of S sums of B texts, and what passes through no head."""
 
     heads: list[Float[Tensor, "B H T S"]]
     head_biases: list[Float[Tensor, "B H S"]]
@@ -204,12 +207,16 @@ class Shares(NamedTuple):
     past_biases: Float[Tensor, "B S"]
 
 
-def share_among_heads(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
-    """Return each head's share of every token and bias, and what passes through no head.
+def share_among_heads(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
+) -> Shares:
+    """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        return _shares(gates, sums_of(logits.double()))
 
-    One gradient for each x to all heads, then for each layer one to what is below it, for all its
-    heads and all sums at once.
-    """
+
+def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
+    """One gradient for each x to all heads; then one for each layer to what is below its heads."""
     B, S = sums.shape
     heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in gates.calls]
     table = [of_layer.double() for of_layer in heads]  # tokens, then biases
@@ -352,23 +359,41 @@ def split_likeliest(
     )
 
 
+class MeanContributions(NamedTuple):
+    """Means over texts of what `split_likeliest` finds.
+
+    Attributes:
+        against: what the likeliest class is held against.
+        texts: their number.
+        heads: through each head of each layer.
+        past: past each layer.
+        biases: added before the attention of each layer, and after the last.
+    """
+
+    against: str
+    texts: int
+    heads: list[list[float]]
+    past: list[float]
+    biases: list[float]
+
+
 def mean_contributions(
     model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
-) -> dict[str, object]:
-    """Return the means over texts of what `split_likeliest` finds, as metrics.json has them."""
-    found = []
+) -> MeanContributions:
+    """Return the means over texts of what `split_likeliest` finds."""
+    of_batches = []
     for batch in batches:
         parts = split_likeliest(model, batch, objective, temperature)
         heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
-        found.append((heads, parts.past[..., 0], parts.biases[..., 0]))
-    heads, past, biases = (torch.cat(part) for part in zip(*found, strict=True))
-    return {
-        "against": "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
-        "texts": len(heads),
-        "heads": heads.mean(dim=0).tolist(),
-        "past": past.mean(dim=0).tolist(),
-        "biases": biases.mean(dim=0).tolist(),
-    }
+        of_batches.append((heads, parts.past[..., 0], parts.biases[..., 0]))
+    heads, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
+    return MeanContributions(
+        "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        len(heads),
+        heads.mean(dim=0).tolist(),
+        past.mean(dim=0).tolist(),
+        biases.mean(dim=0).tolist(),
+    )
 
 
 def explain(
@@ -405,7 +430,7 @@ def explain(
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
         split = sums(logits.double())
         parts = _contributions(gates, logits, split)
-        shares = share_among_heads(gates, split)
+        shares = _shares(gates, split)
         maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
     parts = _with_unknown(parts, model, inputs, len(tokens))
     names = [classes[number] for number in kept(parts.logits)]
