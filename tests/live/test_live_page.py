@@ -22,7 +22,6 @@ from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import shown_tokens, train_tokenizer, visible
 from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
-from headscope.heads.contributions import decompose
 from headscope.heads.step import make_probe, run_probe, text_of
 from headscope.pages.live import Example, live_html
 from headscope.pages.pack import live_content, tokenizer_content
@@ -45,16 +44,25 @@ TEXTS = [
     "quite dark " * 40,
 ]
 READ = """([parts, ablations]) => {
-  const steps = classifier.steps(parts, { ablations: new Map(ablations) });
-  let step = steps.next();
-  while (!step.done) step = steps.next();
-  const result = step.value;
-  const arrays = [...result.arrays].map(([name, { shape, values }]) => {
+  const { finished } = modules.classifier;
+  const { text, logits, maps } = finished(
+    classifier.steps(parts, { ablations: new Map(ablations) }));
+  const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
     return [name, shape ?? [values.length], [...values]];
   });
-  const { tokens, segments } = result.text;
-  return { tokens, segments, logits: [...result.logits], arrays };
+  const { tokens, segments } = text;
+  return { tokens, segments, logits: [...logits], arrays };
 }"""
+SUMS = (
+    "words",
+    "heads",
+    "head_biases",
+    "past",
+    "past_biases",
+    "biases",
+    "through",
+    "log_odds",
+)
 NGRAMS = """([content, keys, ratios, texts]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   const table = BigUint64Array.from(keys, BigInt);
@@ -164,23 +172,20 @@ def same_answer(
         name: np.array(values, np.float32).reshape(shape) for name, shape, values in found["arrays"]
     }
     ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in heads}
-    classes = arrays["contributions/classes"].astype(int)
-    assert len(classes) == min(8, len(run.labels))
     with ablate(run.model, ablated):
-        parts = decompose(
-            run.model,
-            probe.batch.inputs,
-            len(probe.text.tokens),
-            lambda logits: logits[:, classes] / run.temperature,
-        )
+        with torch.no_grad():
+            (logits,) = run.model(*probe.batch.inputs)
         output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
-    np.testing.assert_allclose(found["logits"], parts.logits[0], atol=1e-4)
-    heads_of = torch.stack([of_layer[0] for of_layer in parts.heads])
-    sums = {"words": parts.words[0], "heads": heads_of, "biases": parts.biases[0]}
-    sums["log_odds"] = parts.totals[0]
-    for name, expected in sums.items():
-        own = arrays[f"contributions/{name}"]
+    assert output.explanation is not None
+    np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
+    pair = output.arrays["contributions/shown"]
+    np.testing.assert_array_equal(arrays["contributions/shown"], pair)
+    for name in SUMS:
+        own = np.subtract(*np.moveaxis(arrays[f"contributions/{name}"], -1, 0)[:2])
+        expected = output.explanation.toward(output.arrays[f"contributions/{name}"])
         np.testing.assert_allclose(own, expected, atol=1e-4, err_msg=name)
+    maps = arrays["contributions/maps"]
+    np.testing.assert_allclose(maps, output.explanation.maps, atol=1e-4)
     for name in output.arrays if not heads else ():
         if name.endswith("/weights"):
             own = arrays[name]  # [H, Q, T], of a last layer the row of [CLS] alone

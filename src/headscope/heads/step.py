@@ -221,6 +221,8 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
+        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 
 
@@ -278,7 +280,7 @@ def record_best(
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
-    With a study its numbers too, and the probabilities without each head.
+    The other steps get the same temperature. With a study its numbers too, and the probabilities without each head.
     """
     own = (recorder.index.classes, objective, temperature, study is not None)
     outputs = [run_probe(model, probe, *own) for probe in probes]
@@ -294,9 +296,10 @@ def record_best(
         recorder.index.notes["ablation"] = f"measured at {where}"
     if temperature != 1:
         recorder.index.notes["temperature"] = (
-            f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
+            f"logits of every step are divided by {temperature:.3f}, the run's temperature"
         )
-    recorder.amend(step, arrays)
+    recorder.amend(step, arrays, temperature)
+    recorder.temper(temperature)
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:

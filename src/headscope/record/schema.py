@@ -122,11 +122,12 @@ class PageText:
 
 @dataclass(frozen=True)
 class Step:
-    """A listed step: its number, and when its file was written."""
+    """A listed step: its number, when it was recorded, and what its logits are divided by, if any."""
 
     __pydantic_config__: ClassVar = STRICT
     step: int
     time: Annotated[float, Field(allow_inf_nan=False)]  # seconds since 1970
+    temperature: Annotated[float | None, LEFT_OUT, Field(gt=0, allow_inf_nan=False)] = None
 
     @property
     def file(self) -> str:
@@ -146,6 +147,7 @@ class Index:
     steps: list[Step] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     best: Annotated[int | None, LEFT_OUT] = None  # the step that has the effects of ablation
+    total: Annotated[int | None, LEFT_OUT] = None  # steps of the whole training, if known
     version: Literal[4] = VERSION
 
 

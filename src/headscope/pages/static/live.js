@@ -5,11 +5,11 @@ import { page } from "./api.js";
 import { mount, show } from "./app.js";
 import { Box, BoxTools } from "./box.js";
 import { Classifier } from "./classifier.js";
-import { pairOf } from "./contributions.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
+import { pairOf } from "./pair.js";
 import { html } from "./preact.js";
 import { Report } from "./report.js";
 import { newStore } from "./store.js";
@@ -158,7 +158,7 @@ class Live {
   }
 
   /* Show what an address says; what the run does not have is left out. */
-  async follow({ parts, kept, ablated, pair, unit, layer, head, query }) {
+  async follow({ parts, kept, ablated, pair, unit, layer, head, query, ...shown }) {
     const { store } = this;
     const { heads, classes } = page.index;
     const isHead = ([own, at]) => at < (heads[own] ?? 0);
@@ -173,7 +173,9 @@ class Live {
     store.set({ ablated: new Map(known), pair: chosen, chosen, typed, unit });
     await this.read(typed);
     store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
-    if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);
+    const { isUnfolded, mode = store.mode } = shown;
+    const isKnown = layer !== null && head !== null && isHead([layer, head]);
+    store.set({ isUnfolded, mode, ...(isKnown && { layer, head, headChosen: true }) });
   }
 }
 
@@ -192,8 +194,9 @@ export async function render() {
   const live = new Live(store);
   const openText = (text) => {
     live.open(text.split(JOIN));
-    window.scrollTo({ top: 0 });
+    document.querySelector(".panel.text").scrollIntoView({ block: "start" });
   };
+  const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
@@ -201,7 +204,7 @@ export async function render() {
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
       ask=${() => live.changeMind(true)}
     />`,
-    report: page.report && (() => html`<${Report} open=${openText} />`),
+    report: page.report && (() => report),
     keys: KEYS,
   });
   await pause(); // the box is there before the network is unpacked

@@ -1,7 +1,9 @@
 /* What would change the prediction: words are removed, and the network reads the rest. */
 
 import { contributionsOf } from "./contributions.js";
-import { Panel, button, classLabel, formatSigned, isolated } from "./parts.js";
+import {
+  Panel, SumBar, button, classLabel, formatSigned, isolated, pointing,
+} from "./parts.js";
 import { html } from "./preact.js";
 import { parts, t } from "./strings.js";
 import { unitsOf } from "./words.js";
@@ -12,6 +14,7 @@ const MOST = 60; // words that are removed one by one, those that add most
 const TRIED = 12; // of them that are tried together with those removed before
 const FEWEST = 6; // removals, at most
 const NAMED = 8;
+const LEAST = 0.1; // log-odds, of both numbers whose signs differ
 
 /* What store.mind is for a text that was read, before its words are removed: {of, effects, count,
    flip, waits}: {unit, change, logits} of each word that was removed, how many are to be tried, the
@@ -81,33 +84,73 @@ async function findFlip(left, predicted, margin, run) {
 }
 
 export function Mind({ store, open, ask }) {
-  if (!store.mind) return null;
+  const found = contributionsOf(store);
+  if (!store.mind || found === null) return null;
   const { effects, count, flip, waits } = store.mind;
+  const title = t`What would change its mind`;
   if (waits) {
-    return html`<${Panel} name="mind" title=${t`What would change its mind`}>
+    return html`<${Panel} name="mind" title=${title}>
       ${button(t`Remove each word and see`, ask)}
     </${Panel}>`;
   }
-  const ranked = [...effects].sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
-  const named = ranked.slice(0, NAMED).map(({ unit, change }, at) => {
-    return [at === 0 ? t`without ` : " · ", isolated(unit.word), ` ${formatSigned(change)}`];
-  });
-  const progress = effects.length < count ? t` (${effects.length} of ${count} words)` : "";
-  return html`<${Panel} name="mind" title=${t`What would change its mind`}>
+  const rows = rowsOf(store, found, effects);
+  const most = rows.reduce((top, { sum, lost }) => Math.max(top, Math.abs(sum), Math.abs(lost)), 1);
+  const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
+  const progress = effects.length < count && t` (${effects.length} of ${count} words)`;
+  const cell = (value) => html`<td class="sum-of">
+    <b>${formatSigned(value)}</b><${SumBar} value=${value} scale=${most} />
+  </td>`;
+  const lines = rows.slice(0, NAMED).map(({ unit, place, sum, lost, isOther }) => html`<tr
+    data-token=${unit.start}
+  >
+    <th scope="row">${isolated(unit.word)}<small>${place}</small></th>${cell(sum)}${cell(lost)}
+    <td>${isOther && html`<span class="differs">${t`⚠ others take over`}</span>`}</td>
+  </tr>`);
+  const isMarked = rows.slice(0, NAMED).some(({ isOther }) => isOther);
+  const about = parts`log-odds of ${first} over ${second}`;
+  return html`<${Panel} name="mind" title=${title} about=${[about, progress]}>
     <p class="flip">${flip && flipLine(store, flip, open)}</p>
-    <p class="effects">${t`Change of its lead in log-odds `}${named}${progress}</p>
-    <p class="key">${t`Measured by removal: the network reads the text without the word. The bar
-      above is the exact sum for the text as it stands.`}</p>
+    <div class="table-scroll" tabindex="0" role="region" aria-label=${title}>
+      <table class="effects" ...${pointing(store)}>
+        <thead><tr>
+          <td></td><th scope="col">${t`its sum (as in the bar)`}</th>
+          <th scope="col">${t`lost without it`}</th><td></td>
+        </tr></thead>
+        <tbody>${lines}</tbody>
+      </table>
+    </div>
+    <p class="key">${t`The sum is exact for the text as it stands. What is lost is measured: the
+      network reads the text without the word.`} ${isMarked && t`Where the signs differ, other words
+      take over what the word brought.`}</p>
   </${Panel}>`;
+}
+
+/* Each word that was removed, for the two classes that are shown: what it adds, and what is lost
+   without it. Equal words have their place. */
+function rowsOf({ shownText }, found, effects) {
+  const { units, sums } = found.inWords(shownText, "word");
+  const { asked, against } = found;
+  const rows = effects.filter(({ unit }) => units.includes(unit)).map(({ unit, logits }) => {
+    const lost = found.total - (logits[asked] - logits[against]);
+    const sum = sums[units.indexOf(unit)];
+    const same = units.filter(({ word }) => word === unit.word);
+    const place = same.length > 1 ? t` (${same.indexOf(unit) + 1} of ${same.length})` : "";
+    const isOther = Math.min(Math.abs(sum), Math.abs(lost)) >= LEAST && sum * lost < 0;
+    return { unit, place, sum, lost, isOther };
+  });
+  const sizeOf = ({ sum, lost }) => Math.max(Math.abs(sum), Math.abs(lost));
+  return rows.sort((a, b) => sizeOf(b) - sizeOf(a));
 }
 
 function flipLine(store, { removed, now, rest }, open) {
   if (rest === null) {
+    if (removed.length === 1) return t`Removing a single word does not change it.`;
     return t`No removal of up to ${removed.length} words was found that changes it.`;
   }
   const names = removed.map(({ word }, at) => [at === 0 ? "" : t`, `, "“", isolated(word), "”"]);
   const name = html`<strong>${classLabel(store, now)}</strong>`;
-  return parts`Without ${names} it is ${name}. ${button(t`Remove them`, () => open(rest))}`;
+  const words = removed.length === 1 ? t`Remove it` : t`Remove them`;
+  return parts`Without ${names} it is ${name}. ${button(words, () => open(rest))}`;
 }
 
 function largestOf(logits) {

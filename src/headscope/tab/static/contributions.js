@@ -22,6 +22,7 @@
    All numbers of a table have two decimals and are rounded once: each row adds up to its sum, each
    column to its number in `foot`. What is not known is no head of `places`, and never a 0. */
 
+import { knownClasses, shownPair } from "./pair.js";
 import { addedUp, roundedTable, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
 
@@ -29,33 +30,6 @@ const PREFIX = "contributions/";
 const MOST_MISSED = 1e-3; // of sums in float32
 const LEAST_SCALE = 1; // log-odds that have the full colour where no word adds more
 const ENOUGH = 0.9; // of what heads bring, by size
-
-/* The classes of a text that are held against each other where nobody chooses: [asked, against], as
-   places among the classes; against -1 is the absence of the class. null where none is known. */
-export function ownPair(maps) {
-  const pair = maps?.own ?? maps?.values(`${PREFIX}shown`) ?? null;
-  return pair && [...pair];
-}
-
-/* The classes whose sums are known; all where the network runs here. */
-export function knownClasses(maps) {
-  return Array.from(maps?.classes ?? maps?.values(`${PREFIX}classes`) ?? []);
-}
-
-/* The two classes that are chosen; a text with any number of labels has each against its absence.
-   `own` are those of the text where nobody chose. */
-export function pairOf({ own, pair }) {
-  if (own === null || pair === null) return own;
-  return [pair[0], own[1] === -1 ? -1 : pair[1]];
-}
-
-/* The two classes whose sums are shown: the chosen ones, where theirs are known, else the own. */
-export function shownPair({ maps, pair }) {
-  const own = ownPair(maps);
-  const chosen = pairOf({ own, pair });
-  const known = knownClasses(maps);
-  return chosen?.every((place) => place === -1 || known.includes(place)) ? chosen : own;
-}
 
 class Contributions {
   constructor(arrays, [asked, against]) {
@@ -139,6 +113,13 @@ class Contributions {
     const [, heads, rows, keys] = maps.shape;
     const start = (layer * heads + head) * rows * keys;
     return { values: maps.values.subarray(start, start + rows * keys), rows };
+  }
+
+  /* The largest size of what passes from a key at a query, of all heads. */
+  get mostPassed() {
+    const { values = [] } = this.arrays.get(`${PREFIX}maps`) ?? {};
+    this.largest ??= values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 1e-9);
+    return this.largest;
   }
 
   /* What the words of a text add, to two decimals: {units, sums, groups, ends, scale}. A group is

@@ -30,7 +30,8 @@ export function snippet(text, word) {
 }
 
 /* `words` has for each source ("mean" or a head) and class the words for it and those against it:
-   [word, mean, interval, texts, example]. `open` shows an example, `search` the texts of a word, if any. */
+   [word, mean, interval, texts, example]. `open` shows an example, `search` the texts of a word, if
+   any. */
 export function Learned({ words, layers, note, textOf, open, search }) {
   const classes = Object.keys(words.mean);
   const [label, chooseLabel] = useState(classes[0]);
