@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "proof": {"attention", "model", "heads"},
     "runs": {"attention", "model", "data", "heads", "record"},
     "pages": {"model", "data", "heads", "record", "tab", "runs"},
-    "export": {"runs"},
+    "export": {"data", "runs"},
     "results": {"model", "data", "heads", "record", "runs", "tab"},
     "training": {"attention", "model", "data", "heads", "record", "pages", "results", "runs"},
     "cli": {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
+from headscope.data.ngrams import CHARACTERS
 from headscope.data.tokenizer import (
-    CHARACTERS,
     KATAKANA,
     LANGUAGES,
     LETTER,

@@ -15,11 +15,10 @@ from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
 from headscope.heads.contributions import SPLIT_TOKENS
-from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
 from headscope.pages.live import MB, live_html, page_index
-from headscope.record.schema import label_text
+from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length
@@ -95,7 +94,7 @@ def report_of(
     rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
-    parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
+    parts = [*split_texts(run.model, drawn, run.reading, seconds)]
     layers = enumerate(parts[0].heads)
     heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
     words = []

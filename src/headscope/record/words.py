@@ -47,6 +47,10 @@ def listed_words(table: pd.DataFrame) -> Listed:
 
 
 def _rows(words: pd.DataFrame, column: str) -> list[list[Any]]:
-    interval = words["interval"].round(3).astype(object).where(words["interval"].notna(), None)
+    interval: Any = None
+    if column == "mean":
+        known = words["interval"].round(3).astype(object)
+        interval = known.where(words["interval"].notna(), None)
     columns = words[["word", column, "interval", "n", "example"]].round({column: 3})
-    return columns.assign(interval=interval if column == "mean" else None).values.tolist()
+    rows: list[list[Any]] = columns.assign(interval=interval).values.tolist()
+    return rows

@@ -70,7 +70,10 @@ def show_report(console: Console, report: Report) -> None:
         show_line(console, facts[DETAILS])
         show_heads(console, facts[ABLATION]["heads"], facts.get(CONTRIBUTIONS, {}).get("heads", ()))
     if WORDS in facts:
-        show_line(console, "words that add most to each class: mean ± 95 % interval (texts with the word):")
+        show_line(
+            console,
+            "words that add most to each class: mean ± 95 % interval (texts with the word):",
+        )
         show_words(console, facts[WORDS])
     parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
     show_line(console, "  ".join(parts))

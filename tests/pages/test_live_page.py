@@ -175,7 +175,7 @@ def same_answer(
     with ablate(run.model, ablated):
         with torch.no_grad():
             (logits,) = run.model(*probe.batch.inputs)
-        output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+        output = run_probe(run.model, probe, run.reading)
     assert output.explanation is not None
     np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
     pair = output.arrays["contributions/shown"]
@@ -226,7 +226,9 @@ def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
 
 def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> None:
     random = np.random.default_rng(1)
-    letters = [*"カードが二重に請求されました我被重复扣款请退款。、,'’.019abc 한국어ไทย👍🏽\u200d🇯🇵\u3099"]
+    letters = [
+        *"カードが二重に請求されました我被重复扣款请退款。、,'’.019abc 한국어ไทย👍🏽\u200d🇯🇵\u3099"
+    ]
     texts = [
         "I don't want a refund: it's 3.14 or 1,000.",
         "カードが二重に請求されました。10月3日にGoogleで公開 ｶﾞﾊﾟ",
