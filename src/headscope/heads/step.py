@@ -20,7 +20,7 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.tokenizer import copied, shown_tokens, token_places, words_of
+from headscope.data.tokenizer import copied, shown_tokens, token_places, word_spans
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -121,7 +121,7 @@ def text_of(
         segments=sides if len(texts) == 2 else None,
         special=np.flatnonzero(encoding.special_tokens_mask).tolist(),
         readout=readout,
-        words=[*words_of(encoding, texts)],
+        words=[*word_spans(encoding, texts)],
         places=places,
     )
 

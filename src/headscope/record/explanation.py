@@ -193,11 +193,11 @@ class Explanation:
 
     def _table(self) -> list[list[str]]:
         """Return heads by words, the largest first: names, words, other words, biases, sums."""
-        all_places = self.places()
         words = self._words_that_fit()
+        of_words = self.places()
         ends = self.ends()
-        places = [all_places[word] for word in words]
-        chosen = sum(places, ends)
+        places = [of_words[word] for word in words]
+        chosen = [*ends, *chain.from_iterable(places)]
 
         def cells(name: str, parts: Float[np.ndarray, " T_and_1"]) -> list[str]:
             columns = [parts[of_word].sum() for of_word in places]
