@@ -219,7 +219,7 @@ def test_a_report_of_many_texts_lists_as_many_as_there_is_room_for_and_says_so(
     others = [row for row in rows if not is_wrong[row]]
     assert np.mean(others) == pytest.approx(15_000, rel=0.05)  # drawn at random
     examples = {
-        row for sides in content["words"]["sum"].values() for side in sides for *_, row in side
+        row for sides in content["words"]["mean"].values() for side in sides for *_, row in side
     }
     assert examples <= {*rows}
 
