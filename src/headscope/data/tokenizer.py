@@ -22,6 +22,7 @@ from tokenizers import (
     trainers,
 )
 
+from headscope.data.ngrams import CHARACTERS, HAN
 from headscope.ground.files import digest, write_text
 from headscope.settings.config import TokenizerConfig
 
@@ -40,10 +41,6 @@ MARKS = "".join(
     chr(code) for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")
 )  # within [...]
 
-# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
-# Katakana is a word, most often a foreign one.
-HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-CHARACTERS = f"\u3041-\u309f{HAN}\uac00-\ud7af"
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
@@ -61,11 +58,6 @@ def beginning(text: str, max_length: int) -> str:
     if len(words) == 2 and len(words[0]) > most // 2:
         return words[0]
     return text[:most]
-
-
-def is_character(word: str) -> bool:
-    """Tell whether a word is one character of a script without spaces."""
-    return re.fullmatch(f"[{CHARACTERS}]", word) is not None
 
 
 def normal_form(text: str) -> str:
@@ -216,6 +208,9 @@ UNIT = (
     f"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|"
     f"[\U0001f1e6-\U0001f1ff]{{2}}|.{VARIANTS}(?:\u200d.{VARIANTS})*"
 )
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 KANA = "\u3041-\u309f\u30a1-\u30fa\uff66-\uff9d"
 THAI = "\u0e01-\u0e4e"
 UNSPACED = f"[{KANA}{KATAKANA}{HAN}{THAI}]"  # words of which have no space between them
@@ -270,13 +265,15 @@ def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, in
         if side is None:
             places.append((0, 0))
             continue
-        piece = "" if token == WORD_START else texts[side][start:end]
-        start += len(piece) - len(piece.lstrip())
-        places.append((start, start + len(piece.strip())))
+        piece = texts[side][start:end]
+        if token == WORD_START and piece not in SPACES:  # before a text it has no letter
+            piece = ""
+        start += len(piece) - len(piece.lstrip(SPACES))
+        places.append((start, start + len(piece.strip(SPACES))))
     return places
 
 
-def words_of(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
+def word_spans(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
     """Return the words and signs of a text or pair, in order; special tokens are in none.
 
     Tokens of one word are neighbours whose nearest letters are of one word of `units_of`. A space
@@ -295,7 +292,7 @@ def words_of(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
             is_after_space = last == (side, None)
             joins = is_after_space or (start < end and last == (side, units[side][start]))
             first = words.pop().start if joins else token
-            name = texts[side][places[first][0] : end].strip() or encoding.tokens[token]
+            name = texts[side][places[first][0] : end] or encoding.tokens[token]
             words.append(Word(visible(name), first, token + 1))
         last = (side, units[side][end - 1] if side is not None and start < end else None)
     return words

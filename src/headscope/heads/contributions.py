@@ -55,7 +55,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
@@ -199,7 +199,7 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
 
 
 class Shares(NamedTuple):
-    """What the heads share of S sums of B texts; with the rest they are words and biases."""
+    """What the heads share of S sums of B texts, and what passes through no head."""
 
     heads: list[Float[Tensor, "B H T S"]]
     head_biases: list[Float[Tensor, "B H S"]]
@@ -207,12 +207,16 @@ class Shares(NamedTuple):
     past_biases: Float[Tensor, "B S"]
 
 
-def share_among_heads(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
-    """Return each head's share of every token and bias, and what passes through no head.
+def share_among_heads(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
+) -> Shares:
+    """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        return _shares(gates, sums_of(logits.double()))
 
-    One gradient for each x to all heads, then for each layer one to what is below it, for all its
-    heads and all sums at once.
-    """
+
+def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
+    """One gradient for each x to all heads; then one for each layer to what is below its heads."""
     B, S = sums.shape
     heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in gates.calls]
     table = [of_layer.double() for of_layer in heads]  # tokens, then biases
@@ -342,16 +346,14 @@ def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Fl
     return best[:, :1] - best[:, 1:]
 
 
-def split_likeliest(
-    model: nn.Module, batch: Batch, objective: Objective, temperature: float = 1.0
-) -> Contributions:
+def split_likeliest(model: nn.Module, batch: Batch, reading: Reading) -> Contributions:
     """Split the log-odds of each text's likeliest class, see `likeliest_log_odds`."""
     read = batch._replace(features=None)  # through a frozen encoder, to the words
     return decompose(
         model,
         moved(read, device_of(model)).inputs,
         batch.token_ids.shape[1],
-        lambda logits: likeliest_log_odds(logits / temperature, objective),
+        lambda logits: likeliest_log_odds(reading.scaled(logits), reading.objective),
     )
 
 
@@ -374,17 +376,17 @@ class MeanContributions(NamedTuple):
 
 
 def mean_contributions(
-    model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
+    model: nn.Module, batches: Iterable[Batch], reading: Reading
 ) -> MeanContributions:
     """Return the means over texts of what `split_likeliest` finds."""
     of_batches = []
     for batch in batches:
-        parts = split_likeliest(model, batch, objective, temperature)
+        parts = split_likeliest(model, batch, reading)
         heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
         of_batches.append((heads, parts.past[..., 0], parts.biases[..., 0]))
     heads, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
     return MeanContributions(
-        "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        "its absence" if isinstance(reading.objective, MultiLabel) else "the runner-up",
         len(heads),
         heads.mean(dim=0).tolist(),
         past.mean(dim=0).tolist(),
@@ -396,9 +398,7 @@ def explain(
     model: nn.Module,
     batch: Batch,
     tokens: Sequence[str],
-    classes: Sequence[str],
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
+    reading: Reading,
     label: str | None = None,
     num_classes: int = 2,
 ) -> Explanation:
@@ -408,10 +408,11 @@ def explain(
     likeliest other, or against its absence where a text may have any number of classes. The parts
     are those of the two, and of the likeliest ones up to `num_classes`.
     """
-    pair = 1 if isinstance(objective, MultiLabel) else 2
+    classes = reading.classes
+    pair = 1 if isinstance(reading.objective, MultiLabel) else 2
 
     def probabilities(logits: Float[Tensor, "1 C"]) -> Float[Tensor, " C"]:
-        return objective.probabilities(logits[0].detach().double() / temperature)
+        return reading.probabilities(logits[0].detach().double())
 
     def kept(logits: Float[Tensor, "1 C"]) -> list[int]:
         order: list[int] = probabilities(logits).argsort(descending=True, stable=True).tolist()
@@ -420,30 +421,36 @@ def explain(
         return order[: max(num_classes, pair)]
 
     def sums(logits: Float[Tensor, "1 C"]) -> Float[Tensor, "1 S"]:
-        return logits[:, kept(logits)] / temperature
+        scaled = reading.scaled(logits[:, kept(logits)])
+        return scaled if pair == 1 else scaled[:, :-1] - scaled[:, -1:]  # S = K - 1
+
+    def columns(of_sums: Tensor) -> Tensor:
+        return F.pad(of_sums, (0, pair - 1))  # of the last class: nothing
 
     inputs = moved(batch, device_of(model)).inputs
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
         split = sums(logits.double())
         parts = _contributions(gates, logits, split)
-        shares = share_among_heads(gates, split)
-        maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
+        shares = _shares(gates, split)
+        first, *others = columns(split).unbind(dim=1)
+        maps = _maps(gates, first - others[0] if pair == 2 else first)
     parts = _with_unknown(parts, model, inputs, len(tokens))
     names = [classes[number] for number in kept(parts.logits)]
+    through = [of_layer.sum(dim=2) for of_layer in parts.heads]
     return Explanation(
         label=names[0],
         against=names[1] if pair == 2 else None,
         probabilities=dict(zip(classes, probabilities(parts.logits).tolist(), strict=True)),
         tokens=tokens,
         classes=names,
-        words_of=parts.words[0].numpy(),
-        heads_of=_of_text(shares.heads, len(tokens), len(names)),
-        head_biases_of=_of_text(shares.head_biases, len(names)),
-        past_of=shares.past[0].numpy(),
-        past_biases_of=shares.past_biases[0].numpy(),
-        through_of=_of_text([of_layer.sum(dim=2) for of_layer in parts.heads], len(names)),
+        words_of=columns(parts.words[0]).numpy(),
+        heads_of=_of_text(map(columns, shares.heads), len(tokens), len(names)),
+        head_biases_of=_of_text(map(columns, shares.head_biases), len(names)),
+        past_of=columns(shares.past[0]).numpy(),
+        past_biases_of=columns(shares.past_biases[0]).numpy(),
+        through_of=_of_text(map(columns, through), len(names)),
         maps=_of_text(maps, len(tokens), len(tokens)),
-        log_odds_of=parts.totals[0].numpy(),
+        log_odds_of=columns(parts.totals[0]).numpy(),
         unknown=parts.unknown,
     )
 
@@ -460,11 +467,12 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
     return maps
 
 
-def _of_text(layers: Sequence[Float[Tensor, "1 H ..."]], *shape: int) -> Float[np.ndarray, "..."]:
+def _of_text(layers: Iterable[Float[Tensor, "1 H ..."]], *shape: int) -> Float[np.ndarray, "..."]:
     """Return one text's heads: NaN where a layer has fewer, or attends to something else."""
-    most = max((of_layer.shape[1] for of_layer in layers), default=0)
-    table = np.full((len(layers), most, *shape), np.nan)
-    for layer, of_layer in enumerate(layers):
-        if of_layer.shape[2:] == shape:
-            table[layer, : of_layer.shape[1]] = of_layer[0].numpy()
+    found = [of_layer[0].numpy() for of_layer in layers]
+    most = max(map(len, found), default=0)
+    table = np.full((len(found), most, *shape), np.nan)
+    for layer, of_layer in enumerate(found):
+        if of_layer.shape[1:] == shape:
+            table[layer, : len(of_layer)] = of_layer
     return table

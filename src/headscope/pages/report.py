@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 
 from headscope.data.batching import TextBatches
+from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
 from headscope.heads.contributions import SPLIT_TOKENS
-from headscope.heads.step import JOIN
-from headscope.heads.words import TextParts, split_texts, word_table, words_of
+from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
 from headscope.pages.live import MB, live_html, page_index
-from headscope.record.schema import label_text
-from headscope.record.words import Listed, listed_words
+from headscope.record.schema import JOIN, label_text
+from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length
 from headscope.tab.html import inert_json, live_page, write_page
@@ -32,6 +32,7 @@ MOST_MB = 20.0
 LISTED_MB = 8.0  # of these for the texts of the list
 MOST_SCORED = 100_000
 EXAMPLE = 200  # characters of a text in words.csv
+Summary = dict[str, dict[str, list[Any]]]  # class -> word -> numbers
 FACTS = 40  # bytes of what else is listed of a text
 
 
@@ -56,19 +57,24 @@ class TextsReport:
     heads: Sequence[str]
 
     def most(
-        self, label: str, column: str = "sum", count: int = PRINTED, against: bool = False
+        self, label: str, column: str = "mean", count: int = PRINTED, against: bool = False
     ) -> pd.DataFrame:
-        """Return the words that add most to a class, or against it; `column` may name a head."""
-        own = self.words[self.words["class"] == label].sort_values(column, ascending=against)
-        return own[(own[column] < 0) == against].head(count)
+        """Return the words that add most to a class, or against it; `column` may name a head.
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Return the five words that add most to each class, and their sums; no signs, no [CLS]."""
-        named = self.words[self.words["word"].str.match(r"\w") & (self.words["sum"] > 0)]
-        return {
-            label: dict(zip(own["word"][:PRINTED], own["sum"][:PRINTED].tolist(), strict=True))
-            for label, own in named.groupby("class", sort=False)
-        }
+        Words in fewer than 3 texts are left out, if any has as many.
+        """
+        own = ranked(self.words[self.words["class"] == label], column)
+        return own[own[column] < 0 if against else own[column] > 0].head(count)
+
+    def summary(self) -> Summary:
+        """Return of each class the five words that add most: [mean, interval, n texts]."""
+        found: Summary = {}
+        for label in dict.fromkeys(self.words["class"]):
+            words = self.most(label)
+            numbers = words[["mean", "interval", "n"]].astype(object)
+            rows = numbers.where(numbers.notna(), None).values.tolist()
+            found[label] = dict(zip(words["word"], rows, strict=True))
+        return found
 
     def save_words(self, path: Path) -> None:
         """Write words.csv: the table of words, with an example for each."""
@@ -88,14 +94,16 @@ def report_of(
     rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
-    parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
+    parts = [*split_texts(run.model, drawn, run.reading, seconds)]
     layers = enumerate(parts[0].heads)
     heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
     words = []
     for text in parts:
         own = texts[text.row]
-        encoding = run.tokenizer.encode(*own)  # type: ignore[arg-type]
-        words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
+        found = word_spans(run.tokenizer.encode(*own), own)  # type: ignore[arg-type]
+        if run.config.tokenizer.lowercase:
+            found = [word._replace(name=word.name.lower()) for word in found]
+        words.append(found)
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]
     return TextsReport(texts, labels or [None] * len(texts), predictions, parts, table, heads)
@@ -179,7 +187,7 @@ def _through_heads(report: TextsReport) -> dict[int, list[float]]:
 
 def _listed_rows(report: TextsReport, words: Listed, drawn: Sequence[int]) -> list[int]:
     """Return the rows of the texts that the page lists; see `report_content`."""
-    shown = {row for sides in words["sum"].values() for side in sides for *_, row in side}
+    shown = {row for sides in words["mean"].values() for side in sides for *_, row in side}
     given = zip(report.given, report.predictions, strict=True)
     wrong = [row for row, (label, own) in enumerate(given) if label not in (None, own.label)]
     wrong.sort(key=lambda row: -_confidence(report.predictions[row]))

@@ -36,7 +36,8 @@ class Explanation:
     biases   = sum over layers and heads of head_biases + past_biases
 
     The arrays that end in `_of` have a column for each of the K classes: what the parts add to that
-    class's logit. Of two columns the difference is what they add to the log-odds.
+    class's logit less that of the last class. Of two columns the difference is what they add to the
+    log-odds. Where a text may have several labels they are of the logits themselves.
 
     Attributes:
         label: the class that is explained.
@@ -56,7 +57,7 @@ class Explanation:
         maps: what passes through each head from each position at each query, to the log-odds of
             `label` against `against`; its sum is that of `through`. NaN where a layer attends to
             something else than the T tokens.
-        log_odds_of: the logits, divided by the temperature.
+        log_odds_of: of each class against the last one, of logits divided by the temperature.
         unknown: the module that is not the sum of its parts, where the miss is not 0.
         empty: the log-odds of an empty text; None if unknown.
         spans: the words and signs of the text, each its name and its tokens [start, end); those in
@@ -192,11 +193,11 @@ class Explanation:
 
     def _table(self) -> list[list[str]]:
         """Return heads by words, the largest first: names, words, other words, biases, sums."""
-        all_places = self.places()
         words = self._words_that_fit()
+        of_words = self.places()
         ends = self.ends()
-        places = [all_places[word] for word in words]
-        chosen = sum(places, ends)
+        places = [of_words[word] for word in words]
+        chosen = [*ends, *chain.from_iterable(places)]
 
         def cells(name: str, parts: Float[np.ndarray, " T_and_1"]) -> list[str]:
             columns = [parts[of_word].sum() for of_word in places]

@@ -130,7 +130,7 @@ class HeadRecorder:
             arrays = read_step(self.folder / old.file)
             written = self._write_step(old.step, tempered(arrays, ratio))
             self.index.steps[place] = replace(written, time=old.time, temperature=temperature)
-        self._write_index()
+            self._write_index()
 
     def _write_step(self, step: int, arrays: Mapping[str, np.ndarray]) -> Step:
         """Write a step's arrays into one file, atomically: maps in float16, numbers in float32."""

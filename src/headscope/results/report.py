@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
-from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
+from headscope.model.objective import ONE_CLASS, Objective, Reading, thresholds_of
 from headscope.results.baseline import Compared, differences
 from headscope.results.scores import Scores, calibration
 from headscope.runs.abstaining import Point
@@ -30,7 +30,7 @@ from headscope.tab.summaries import add_summary
 CONTRIBUTIONS = "contributions"  # to the predicted class
 HEADLINE = "answer"  # which heads matter
 DETAILS = "answer_details"
-WORDS = "words"  # that add most to each class, and their sums
+WORDS = "words"  # that add most to each class: mean, interval, number of texts
 ABLATION = "ablation"  # head -> increase of the loss without it, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
@@ -67,6 +67,11 @@ class Report:
         truth = self.objective.has(self.targets, len(self.labels))
         other.differences = differences(ours, other.predicted, truth)
         self.compared[name] = other
+
+    @property
+    def reading(self) -> Reading:
+        """What the logits of the best checkpoint mean."""
+        return Reading(self.labels, self.objective, self.temperature)
 
     def chosen(self) -> Chosen:
         """Return what the validation texts have chosen."""

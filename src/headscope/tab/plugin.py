@@ -153,7 +153,7 @@ class HeadsPlugin(TBPlugin):
             error = f"run {run!r}: {reason}"
         last = max((step.time for step in steps), default=None)
         summary = {"run": run, "error": error, "steps": len(steps), "time": last}
-        own = {"trained": False, "training": None}
+        own: dict[str, Any] = {"trained": False, "training": None}
         with suppress(OSError):  # such as a name that is too long
             folder = self._root() / run
             weights = folder / "model.safetensors"

@@ -34,6 +34,7 @@ from headscope.results.report import (
     write_summaries,
 )
 from headscope.runs.folder import REPORT
+from headscope.runs.folder import WORDS as WORDS_FILE
 from headscope.runs.run import Run
 from headscope.runs.setup import Classifier
 from headscope.runs.texts import texts_and_labels
@@ -137,8 +138,7 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
         report.facts_of_training["best_step"],
         module.model,
         head_logger.probes,
-        module.objective,
-        report.temperature,
+        report.reading,
         ablated,
     )
 
@@ -150,7 +150,7 @@ def _add_contributions(trained: Trained, bar: Bar) -> None:
     texts = data.batches("validation")
     tokens = min(SPLIT_TOKENS, data.config.tokens_per_batch)
     (sample,) = draw_samples(texts, CONTRIBUTION_TEXTS, tokens, data.seed)
-    means = mean_contributions(module.model, sample, module.objective, trained.report.temperature)
+    means = mean_contributions(module.model, sample, trained.report.reading)
     trained.report.facts_of_training[CONTRIBUTIONS] = means._asdict()
 
 
@@ -193,7 +193,7 @@ def _add_words(trained: Trained, bar: Bar) -> None:
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     of_texts = report_of(run, texts, labels, WORD_SECONDS)
     trained.report.facts_of_training[WORDS] = of_texts.summary()
-    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / "words.csv")
+    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / WORDS_FILE)
 
 
 def _inspects(prepared: Prepared) -> bool:

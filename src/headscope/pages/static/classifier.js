@@ -7,10 +7,9 @@ import { dot, gatesOf, layerNorm, plus, rotate, softmax, times, transposed } fro
 import { Products } from "./kernel.js";
 import { Maps, arraysOf } from "./maps.js";
 import { Shares } from "./shares.js";
-import { Tokenizer } from "./tokenizer.js";
+import { JOIN, Tokenizer } from "./tokenizer.js";
 
 const ROWS = 16; // of a map between two pauses
-export const JOIN = " ⏐ ";
 
 export class Classifier {
   static async open(content) {
@@ -102,15 +101,16 @@ export class Classifier {
      `choose` gives the two classes that are explained first, by the likeliest two. */
   *steps(parts, { ablations = new Map(), choose = (own) => own } = {}) {
     const found = yield* this.forward(parts, ablations);
-    const { tokens, segments, special, unknown, passed, logits } = found;
+    const { tokens, segments, special, unknown, words, places, passed, logits } = found;
     const { shown, ...answer } = this.answer(logits);
     const ofLayers = passed.map(({ weights }, layer) => [`layer_${layer}/weights`, weights]);
     const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
     if (answer.given) arrays.set("given", { values: answer.given });
     // Special tokens are of neither text.
-    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
+    const textOf = (each, place) => (special.includes(place) ? null : each);
+    const ofTexts = parts.length > 1 ? segments.map(textOf) : null;
     const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
-    const text = { ...own, label: null, segments: parts.length > 1 ? ofTexts : null };
+    const text = { ...own, words, places, label: null, segments: ofTexts };
     const pair = choose(shown);
     const sums = yield* new Shares(this, found, pair).run();
     const maps = new Maps(new Map([...arrays, ...sums]));

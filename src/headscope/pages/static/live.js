@@ -4,7 +4,7 @@
 import { page } from "./api.js";
 import { mount, show } from "./app.js";
 import { Box, BoxTools } from "./box.js";
-import { Classifier, JOIN } from "./classifier.js";
+import { Classifier } from "./classifier.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
@@ -14,6 +14,7 @@ import { html } from "./preact.js";
 import { Report } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
+import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 

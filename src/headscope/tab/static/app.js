@@ -67,7 +67,8 @@ function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
   const still = (view) => html`<${Still} store=${store} view=${view} />`;
-  const note = t`Sums of log-odds over test texts, at the best step; words.csv has all.`;
+  const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
+    first; words.csv has all.`;
   const words = () => html`<${Learned}
     words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
   />`;
