@@ -163,7 +163,9 @@ def test_every_sentence_is_translated_and_no_other() -> None:
         sentence
         for path in [*STATIC.glob("*.js"), *LIVE.glob("*.js")]
         if path.stem != "preact"
-        for sentence in sentences(re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL))
+        for sentence in sentences(
+            re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
+        )
     }
     japanese = json.loads((STATIC / "ja.json").read_text("utf-8"))
     assert sorted(used - {*japanese}) == []
