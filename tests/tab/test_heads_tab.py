@@ -14,6 +14,7 @@ from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of
 from heads_server import Server, maps_of, starting_tensorboard, write_run
 
 from chromium import PATIENCE
+from headscope.record.reader import read_step
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
@@ -380,8 +381,9 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]
     for tab in tabs:
         tab.drawn(300)
-        tab.says(MATTERS, "Heads are ablated when a run ends")
-        tab.shows(".answer code", f"headscope inspect 'run=\"{tmp_path}/映画 評\"'")
+        tab.says(MATTERS, "Heads were not ablated.")
+        command = f"headscope train 'resume=\"{tmp_path}/映画 評\"' inspection.ablation_texts=800"
+        tab.shows(".answer code", command)
     for step in (200, 100, 0):
         tabs[1].press(",")
         tabs[1].drawn(step)
@@ -392,6 +394,41 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tab.refresh()
         tab.says(MATTERS, words)
         tab.drawn(step)
+
+
+@pytest.mark.slow
+def test_a_run_that_trains_says_so_is_followed_and_another_is_offered(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    first = answered_run(tmp_path / "first", steps=(0, 100))
+    first.index.best = None
+    first.index.total = 934
+    first.amend(100, {})
+    tab = open_tab(tmp_path)
+    tab.drawn(100)
+    tab.says(".steps", "training, step 100 of 934")
+    tab.says(MATTERS, "it still trains")
+    assert tab.find(".answer code").count() == 0  # no command for a run that trains
+    tab.press(",")
+    tab.drawn(0)
+    tab.find(".steps button >> text=Follow").click()
+    tab.drawn(100)
+    tab.expect(".steps button >> text=Follow").to_have_count(0)
+    first.write(200, read_step(first.folder / first.index.steps[-1].file))
+    tab.refresh()
+    tab.drawn(200)
+    tab.says(".steps", "training, step 200 of 934")
+    second = answered_run(tmp_path / "second", steps=(0, 7), kept=7)
+    second.index.best = None
+    second.index.total = 50
+    second.amend(7, {})
+    tab.refresh()
+    tab.find(".toolbar button >> text=● second is training, step 7 of 50").click()
+    tab.drawn(7)
+    tab.says(".steps", "training, step 7 of 50")
+    (tmp_path / "second" / "model.safetensors").touch()
+    tab.refresh()
+    tab.expect(".training").to_have_count(0)
 
 
 # --- what goes wrong, and what is hostile ---
