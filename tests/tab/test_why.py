@@ -403,7 +403,7 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     steps, odds, pair = {}, [], []
-    for step in (0, 9):
+    for step in (0, 8):
         text, _ = explained(WORDS, "a proprietary film.", seed=step)
         parts = {name: array for name, array in text.arrays.items() if "contributions" in name}
         extra = {f"text_0/{name}": array for name, array in parts.items()}
@@ -414,7 +414,7 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
         odds.append(np.log(shares))
     write_run(tmp_path, "mine", [text.text], steps, classes=CLASSES)
     tab = open_tab(tmp_path)
-    for step, own in ((9, odds[1]), (0, odds[0])):
+    for step, own in ((8, odds[1]), (0, odds[0])):
         tab.drawn(step)
         shown = numbers(tab.text(SUM))[-1]
         assert shown == pytest.approx(own[pair[0]] - own[pair[1]], abs=0.006)

@@ -186,7 +186,8 @@ function readingOf({ text: { tokens, special }, first, cells, side, mode }, quer
   const own = named(t`query`, first + query);
   if (key === null) return own;
   const value = cells[query * side + key];
-  const weight = html`<strong>${mode === "looks" ? formatNumber(value) : formatSigned(value)}</strong>`;
+  const number = mode === "looks" ? formatNumber(value) : formatSigned(value);
+  const weight = html`<strong>${number}</strong>`;
   const rest = special?.includes(key) && html`<small> · ${t`a special token`}</small>`;
   return [own, " → ", named(t`key`, key), weight, rest];
 }

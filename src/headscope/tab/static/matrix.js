@@ -82,7 +82,8 @@ function merged({ columns, rows, foot, missed }) {
     return { ...row, cells: [...cells.slice(0, size), addedUp(cells.slice(size))] };
   };
   const last = { kind: "rest", places: [], parts: rest };
-  return { columns: [...columns.slice(0, size), last], rows: rows.map(line), foot: line(foot), missed };
+  const all = [...columns.slice(0, size), last];
+  return { columns: all, rows: rows.map(line), foot: line(foot), missed };
 }
 
 /* The heads without a row of their own, in one. */
@@ -120,7 +121,8 @@ function grid(view) {
       const own = of(table.columns[at], "cell");
       return html`<td ...${own} ...${tint(number, scale, own.class)}>${formatSigned(number)}</td>`;
     });
-    const name = html`<th scope="row">${row.kind === "head" ? nameOf(view, row) : otherOf(row)}</th>`;
+    const named = row.kind === "head" ? nameOf(view, row) : otherOf(row);
+    const name = html`<th scope="row">${named}</th>`;
     const look = row.kind === "head" ? lookOf(view, row) : html`<td></td>`;
     const isChosen = row.kind === "head" && isShown(store, row);
     const line = html`<tr key=${`${row.kind},${placeOf(row)}`} class=${isChosen ? "chosen" : ""}>
@@ -156,7 +158,8 @@ function titleOf({ kind, word, places, parts: rest }) {
   const biases = html`<${Term} name="biases" />`;
   const ends = html`<${Term} name="ends" words=${t`ends`} />`;
   const number = others && t`${count(others.count)} others`;
-  return [number, hasEnds && ends, biases].filter(Boolean).map((name, at) => [at > 0 && ", ", name]);
+  const names = [number, hasEnds && ends, biases].filter(Boolean);
+  return names.map((name, at) => [at > 0 && ", ", name]);
 }
 
 function otherOf({ kind, number }) {
@@ -179,7 +182,9 @@ function nameOf({ store, found }, row) {
   return [
     store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
     button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
-    without !== undefined && html`<small class="without" title=${about}>${t`off: ${percent(without)}`}</small>`,
+    without !== undefined && html`<small class="without" title=${about}>
+      ${t`off: ${percent(without)}`}
+    </small>`,
   ];
 }
 
