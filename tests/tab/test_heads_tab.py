@@ -14,6 +14,7 @@ from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of
 from heads_server import Server, maps_of, starting_tensorboard, write_run
 
 from chromium import PATIENCE
+from headscope.record.reader import read_step
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
@@ -312,7 +313,7 @@ def finished(tmp_path: Path) -> HeadRecorder:
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
         names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
-            ["good", "fine", 1.75, 0.25, 6, "a fine day", 0.5],
+            ["good", "fine", 1.75, 0.25, 6, "'@ a fine day", 0.5],
             ["good", "awful", -2, 0.5, 5, "an awful day", 1],
         ]
         csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, "", 1, HOSTILE[0], 0]])
@@ -339,6 +340,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.unfold()
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
     tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
+    tab.says(".word-lists table >> nth=0", "6@ a fine day")  # without the quote of a csv
     tab.find(".choose-word-source").select_option("layer 0 head 0")
     tab.shows(".word-lists table >> nth=0 >> tbody th", ["awful", "fine"])
     tab.find(".choose-word-class").select_option("bad")
@@ -382,6 +384,8 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     for tab in tabs:
         tab.drawn(300)
         tab.says(MATTERS, "Heads were not ablated.")
+        command = f"headscope train 'resume=\"{tmp_path}/映画 評\"' inspection.ablation_texts=800"
+        tab.shows(".answer code", command)
     for step in (200, 100, 0):
         tabs[1].press(",")
         tabs[1].drawn(step)
@@ -392,6 +396,41 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tab.refresh()
         tab.says(MATTERS, words)
         tab.drawn(step)
+
+
+@pytest.mark.slow
+def test_a_run_that_trains_says_so_is_followed_and_another_is_offered(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    first = answered_run(tmp_path / "first", steps=(0, 100))
+    first.index.best = None
+    first.index.total = 934
+    first.amend(100, {})
+    tab = open_tab(tmp_path)
+    tab.drawn(100)
+    tab.says(".steps", "training, step 100 of 934")
+    tab.says(MATTERS, "it still trains")
+    assert tab.find(".answer code").count() == 0  # no command for a run that trains
+    tab.press(",")
+    tab.drawn(0)
+    tab.find(".steps button >> text=Follow").click()
+    tab.drawn(100)
+    tab.expect(".steps button >> text=Follow").to_have_count(0)
+    first.write(200, read_step(first.folder / first.index.steps[-1].file))
+    tab.refresh()
+    tab.drawn(200)
+    tab.says(".steps", "training, step 200 of 934")
+    second = answered_run(tmp_path / "second", steps=(0, 7), kept=7)
+    second.index.best = None
+    second.index.total = 50
+    second.amend(7, {})
+    tab.refresh()
+    tab.find(".toolbar button >> text=● second is training, step 7 of 50").click()
+    tab.drawn(7)
+    tab.says(".steps", "training, step 7 of 50")
+    (tmp_path / "second" / "model.safetensors").touch()
+    tab.refresh()
+    tab.expect(".training").to_have_count(0)
 
 
 # --- what goes wrong, and what is hostile ---
