@@ -206,7 +206,8 @@ class HeadsPlugin(TBPlugin):
             from headscope.record.words import listed_words
 
             texts = dict.fromkeys(("class", "word", "example"), str)
-            table = read_csv(path, dtype=texts, keep_default_na=False)
+            missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
+            table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
             table[[*texts]] = table[[*texts]].map(plain_cell)
             return _json(request, listed_words(table))
 
