@@ -149,9 +149,8 @@ def run_probe(
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
         else:
-            tokens = probe.text.tokens
-            explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
-            explanation = replace(explanation, spans=probe.text.words)
+            parts = explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
+            explanation = replace(parts, spans=probe.text.words)
     layers = list(calls)
     difference = max((call.difference() for call in calls.values()), default=0.0)
     arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
