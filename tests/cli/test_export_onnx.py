@@ -15,7 +15,7 @@ import torch
 from bert_family import write_checkpoint
 from headscope.cli.predict import Texts, predict
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.export import graph
+from headscope.export import classify, graph
 from headscope.export.classify import Classifier
 from headscope.export.graph import export
 from headscope.ground.errors import ConfigError, RunError
@@ -257,9 +257,25 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
         for answer, prediction in zip(answers, load_run(run).predict(HOSTILE[:7]), strict=True):
             assert answer["prediction"] == prediction.label
             assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=3e-6)
-        for content in ('{"texts": []}', '{"texts": [1]}', "{"):
-            headers = {"content-type": "application/json"}
-            assert client.post("/classify", content=content, headers=headers).status_code == 422
+        headers = {"content-type": "application/json"}
+        rejected = ('{"texts": []}', '{"texts": [1]}', "{", '{"texts": [NaN]}', '{"texts": NaN}')
+        long = json.dumps({"texts": ["x" * 60_000] * 2})
+        for content in (*rejected, r'{"texts": ["\ud800"]}', '{"texts": ["x", 7654321]}', long):
+            found = client.post("/classify", content=content, headers=headers)
+            assert found.status_code == 422
+            assert "7654321" not in found.text
+            assert len(found.text) < 300
+        for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
+            assert client.post("/classify", content=content, headers=headers).status_code == 413
+
+
+def test_the_keys_of_a_long_word_are_not_kept(tmp_path: Path) -> None:
+    """Each of 200,000 kept words might have had a megabyte."""
+    classifier = Classifier(exported(write_run(tmp_path / "run")))
+    classify.kept_word.cache_clear()
+    classifier.predict(["x" * 65, "y" * 64])
+    assert classify.kept_word.cache_info().currsize == 2  # y, and "" of [CLS]
+    assert classify.kept_word.cache_info().maxsize <= 32_768
 
 
 def test_mistakes_are_one_line_and_leave_nothing(

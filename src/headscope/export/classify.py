@@ -31,6 +31,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl")
 TOKENS_PER_BATCH = 2048  # padding included
+MOST_KEPT = 64  # letters of a word whose keys are kept: a long one has very many
 NO_KEY = np.uint64(0)  # of a special token
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -106,7 +107,8 @@ class Classifier:
         places = []
         for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
             tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-            words = [word("" if part is None else parts[part][a:b]) for (a, b), part in tokens]
+            pieces = ["" if part is None else parts[part][a:b] for (a, b), part in tokens]
+            words = [(kept_word if len(piece) <= MOST_KEPT else word)(piece) for piece in pieces]
             first = np.array([keys[0] for keys, _ in words])
             is_sign = np.array([is_character for _, is_character in words])
             # Of two words, and of three characters, that end at a token; none reaches across a gap.
@@ -124,7 +126,6 @@ class Classifier:
         return {"ngram_ids": np.concatenate(ids), "ngram_places": np.concatenate(places)}
 
 
-@lru_cache(200_000)
 def word(piece: str) -> tuple[np.ndarray, bool]:
     """Return the keys of a word and of the n-grams in it, and whether it is one character."""
     word = NORMAL_FORM.normalize_str(piece).strip()
@@ -136,6 +137,9 @@ def word(piece: str) -> tuple[np.ndarray, bool]:
     contents = [name.encode("utf-8", "surrogatepass") for name in names]
     keys = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
     return np.frombuffer(keys, "<u8").astype(np.uint64), CHARACTER.fullmatch(word) is not None
+
+
+kept_word = lru_cache(32_768)(word)  # 50 MB at most
 
 
 def joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
