@@ -20,7 +20,7 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.ground.files import digest, write_text
+from headscope.ground.files import cached, digest
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -107,12 +107,14 @@ def trained_tokenizer(
     """
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{digest(chain([settings], texts)).hex()}.json"
-    if not path.exists():
+
+    def write(temporary: Path) -> None:
         tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
-        write_text(path, tokenizer.to_str(pretty=True))
-    return tokenizer_of(path.read_text(encoding="utf-8"))
+        temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    return tokenizer_of(cached(path, write).read_text(encoding="utf-8"))
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
