@@ -13,6 +13,7 @@ from headscope.ground.errors import RunError
 from headscope.ground.files import (
     cache_folder,
     cached,
+    check_links,
     new_folder,
     read_json,
     replacing,
@@ -182,6 +183,19 @@ def test_a_cache_that_cannot_be_written_names_the_key_that_chooses_another(
     with pytest.raises(OSError, match=r"choose another folder: data\.cache_dir") as caught:
         load_source(DataConfig(path=str(tmp_path / "rows.csv"), cache_dir=str(path)))
     assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("name", ["labels.json", "inspect", "heads/new/index.json", ".lock"])
+def test_a_link_that_leads_outside_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / "loop").symlink_to("loop")
+    (folder / "inside").symlink_to(folder / "labels.json")
+    (tmp_path / "latest").symlink_to(folder)
+    check_links(tmp_path / "latest")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=f"{name} is a link that leads outside the folder"):
+        check_links(tmp_path / "latest")
 
 
 DAMAGE = {

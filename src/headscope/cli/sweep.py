@@ -36,7 +36,13 @@ from headscope.ground.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.ground.files import new_folder, read_json, remove_empty, write_text
+from headscope.ground.files import (
+    check_links,
+    new_folder,
+    read_json,
+    remove_empty,
+    write_text,
+)
 from headscope.ground.signals import end, signals_taken
 from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
@@ -58,6 +64,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     folder = _sweep_folder(line.overrides)
+    check_links(folder)
     started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]

@@ -20,7 +20,7 @@ from rich.console import Console
 from headscope.cli.compose import CONFIGS
 from headscope.cli.sweep import score_of, write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
-from headscope.ground.files import new_folder
+from headscope.ground.files import check_links, new_folder
 from headscope.ground.signals import Stopped
 from headscope.ground.tables import write_frame
 from headscope.ground.terminal import logged, show_line, terminal
@@ -52,6 +52,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         config.name = new_folder(Path(config.outputs_dir) / name).name
     folder = Path(config.outputs_dir) / config.name
     folder.mkdir(parents=True, exist_ok=True)
+    check_links(folder)
     show_line(console, f"search in {folder}; the same command is another worker, or resumes it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of heartbeats

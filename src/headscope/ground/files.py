@@ -96,6 +96,20 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
+def check_links(folder: Path) -> None:
+    """Raise a RunError if a link in a folder leads outside: what is written there would land there.
+
+    For a folder that may come from somebody else, before anything is written below it.
+    """
+    root = os.path.realpath(folder)
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+            raise RunError(
+                f"run={folder}: {path.relative_to(folder)} is a link that leads outside the "
+                "folder; put there what it points to, or remove it"
+            )
+
+
 def remove_empty(folder: Path) -> None:
     """Remove a folder and the one above it, as far as they are empty."""
     with suppress(OSError):

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headscope.ground.errors import printable
+from headscope.ground.files import check_links
 
 SECONDS_BETWEEN_LINES = 30.0
 PHASE = (
@@ -61,6 +62,7 @@ def show_line(console: Console, words: str, command: str = "") -> None:
 def logged(folder: Path) -> Iterator[Console]:
     """Let what is printed within the block go to log.txt in a folder; return its console."""
     folder.mkdir(parents=True, exist_ok=True)
+    check_links(folder)
     with (
         (folder / "log.txt").open("a", encoding="utf-8") as file,
         redirect_stdout(file),

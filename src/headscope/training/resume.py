@@ -13,7 +13,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from headscope.ground.errors import ConfigError, RunError
-from headscope.ground.files import PARTIAL, reading
+from headscope.ground.files import PARTIAL, check_links, reading
 from headscope.runs.folder import CONFIG, WEIGHTS, load_model
 from headscope.runs.setup import Setup, fixed_settings
 from headscope.settings.config import TrainConfig, read_config
@@ -86,6 +86,7 @@ def check_resumed(config: TrainConfig, last: Resumed) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from a run's folder, and clear what a killed one has left."""
     folder.mkdir(parents=True, exist_ok=True)
+    check_links(folder)
     path = folder / ".lock"
     lock = FileLock(path, blocking=False)
     try:
