@@ -11,8 +11,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Container, Iterable, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from headscope.ground.signals import end, signals_taken
 from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
+from headscope.settings.extension import check_allowed, import_paths_in
 
 JOB = "job.json"  # the overrides of a job
 FAILURE = "failure.json"
@@ -69,12 +70,13 @@ def run_sweep(line: compose.CommandLine) -> int:
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
+    compose.check_hydra(line)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not in Hydra's words and exit code
     launch = hydra.main(version_base="1.3", config_path=str(compose.CONFIGS), config_name="train")
     try:
-        launch(Job(fixed))()
+        launch(Job(fixed, import_paths_in(line.words)))()
     except (UserError, BrokenPipeError):
         raise
     except Exception as error:  # of Hydra: those of the jobs are in their folders
@@ -93,7 +95,7 @@ def run_sweep(line: compose.CommandLine) -> int:
         print(f"{older} of its jobs are of earlier commands")
     # A job may have failed here because another process was at it, which has finished it since.
     failed = folder.glob(f"*/{FAILURE}")
-    failures = [path for path in failed if not path.with_name(METRICS).exists()]
+    failures = [path for path in failed if finished_metrics(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
@@ -118,8 +120,9 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
 class Job:
     """One job of a sweep, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, fixed: Sequence[str]) -> None:
+    def __init__(self, fixed: Sequence[str], own: Collection[str]) -> None:
         self.fixed = fixed  # keys that have one value for all jobs
+        self.own = own  # import paths that are words of the command line
 
     def __call__(self, composed: DictConfig) -> float | None:
         """Train unless that is done, and return the validation score, for Hydra's sweepers.
@@ -138,10 +141,10 @@ class Job:
             if is_run(folder):
                 from headscope.training.resume import resumed_config  # heavy
 
-                config = resumed_config(folder)
-                config.resume = str(folder)
+                config = replace(resumed_config(folder), resume=str(folder))
             else:
                 config = validate(TrainConfig, compose.resolved(composed))
+            check_allowed(config.import_paths, f"run={folder}", self.own)
             check(config)
             with signals_taken(end), compose.starting(config):
                 from headscope.training.train import train  # heavy
@@ -191,12 +194,20 @@ def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
 
 def score_of(folder: Path, metric: str) -> float | None:
     """Return a run's score on validation, None if it is not done; a loss is at its temperature."""
-    if not (folder / METRICS).exists():
+    metrics = finished_metrics(folder)
+    if metrics is None:
         return None
-    metrics = read_json(folder / METRICS, dict)
     if metric == "loss" and metrics.get("calibration"):
         return float(metrics["calibration"]["validation"]["loss"]["after"])
     return float(metrics["validation"][metric])
+
+
+def finished_metrics(folder: Path) -> dict[str, Any] | None:
+    """Return metrics.json of a run of which nothing is pending; None of any other."""
+    if not (folder / METRICS).exists():
+        return None
+    metrics: dict[str, Any] = read_json(folder / METRICS, dict)
+    return None if metrics.get("pending") else metrics
 
 
 # The table.
@@ -229,9 +240,9 @@ def _row(folder: Path) -> dict[str, Any]:
     row |= dict.fromkeys((score, *RESULTS), math.nan)
     if (folder / FAILURE).exists():
         row["status"] = f"failed: {read_json(folder / FAILURE, dict)['message']}"
-    if not (folder / METRICS).exists():
+    metrics = finished_metrics(folder)
+    if metrics is None:
         return row
-    metrics = read_json(folder / METRICS, dict)
     baseline = metrics.get("baseline") or {}
     return row | {
         "status": "done",
@@ -334,7 +345,7 @@ def verdict(folder: Path, job: str) -> str:
     """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
 
     It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.training.baseline.differences`.
+    `headscope.results.baseline.differences`.
     """
     metrics = read_json(folder / job / METRICS, dict)
     if not metrics.get("baseline"):

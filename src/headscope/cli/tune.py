@@ -6,7 +6,7 @@ same command is another worker on it. Each trial is a run below the study's fold
 
 import time
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from headscope.ground.files import check_links, new_folder
 from headscope.ground.signals import Stopped
 from headscope.ground.tables import write_frame
 from headscope.ground.terminal import logged, show_line, terminal
+from headscope.results.scores import TEMPERED
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.commands import TuneConfig
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run
-from headscope.training.scores import TEMPERED
+from headscope.settings.extension import check_allowed
 from headscope.training.train import train
 
 DATABASE = "study.db"
@@ -49,8 +50,8 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
     space = read_space(config)
     if config.name is None:
         name = f"tune_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        config.name = new_folder(Path(config.outputs_dir) / name).name
-    folder = Path(config.outputs_dir) / config.name
+        config = replace(config, name=new_folder(Path(config.outputs_dir) / name).name)
+    folder = Path(config.outputs_dir) / str(config.name)
     folder.mkdir(parents=True, exist_ok=True)
     check_links(folder)
     show_line(console, f"search in {folder}; the same command is another worker, or resumes it")
@@ -114,6 +115,7 @@ def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> Train
     base = TrainConfig(**{entry.name: getattr(config, entry.name) for entry in fields(TrainConfig)})
     folder = str(Path(config.outputs_dir) / str(config.name))
     own = {"name": name, "outputs_dir": folder, "trainer.progress": False}
+    check_allowed(values, f"space={config.space}", config.import_paths.values())
     try:
         return override(base, values | own)
     except ConfigError as error:
@@ -166,7 +168,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         settings = trial_config(config, name, suggest(trial, space))
         folder = Path(settings.outputs_dir) / name
         if is_run(folder):
-            settings.resume = str(folder)
+            settings = replace(settings, resume=str(folder))
         check(settings)
         with logged(folder) as log:
             pruning = PyTorchLightningPruningCallback(trial, f"validation/{value}")
