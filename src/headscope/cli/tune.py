@@ -79,7 +79,10 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
 
 
 def read_space(config: TuneConfig) -> Space:
-    """Return the values to try of each key; a ConfigError for what no run could be trained with."""
+    """Return the values to try of each key; a ConfigError for what no run could be trained with.
+
+    RunError for code that the file names and the command line does not.
+    """
     path = Path(config.space or CONFIGS / "space.yaml")
     try:
         space: Space = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -87,12 +90,15 @@ def read_space(config: TuneConfig) -> Space:
             key: values[0] if isinstance(values, list) else values["low"]
             for key, values in space.items()
         }
-        values = suggest(FixedTrial(first), space)
+        first_values = suggest(FixedTrial(first), space)
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         examples = "'model.num_heads: [2, 4]' or 'model.dropout: {low: 0.0, high: 0.4}'"
         reason = first_line(error)
         raise ConfigError(f"space={path}: expected lines such as {examples}: {reason}") from None
-    check(trial_config(config, "a-trial", values))
+    for key, values in space.items():
+        for value in values if isinstance(values, list) else ():
+            check_allowed({key: value}, f"space={path}", config.import_paths.values())
+    check(trial_config(config, "a-trial", first_values))
     return space
 
 
@@ -115,7 +121,6 @@ def trial_config(config: TuneConfig, name: str, values: dict[str, Any]) -> Train
     base = TrainConfig(**{entry.name: getattr(config, entry.name) for entry in fields(TrainConfig)})
     folder = str(Path(config.outputs_dir) / str(config.name))
     own = {"name": name, "outputs_dir": folder, "trainer.progress": False}
-    check_allowed(values, f"space={config.space}", config.import_paths.values())
     try:
         return override(base, values | own)
     except ConfigError as error:

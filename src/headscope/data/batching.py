@@ -27,6 +27,7 @@ from headscope.data.evidence import (
     ranges,
 )
 from headscope.data.tokenizer import beginning
+from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
@@ -61,7 +62,8 @@ def encode_rows(
     inputs = list(rows) if is_pair else [text for (text,) in rows]
     # The fast way has no offsets.
     encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
-    encodings = encode(inputs)
+    with panics_as_errors():
+        encodings = encode(inputs)
     ids = array("i")
     segments = array("B")
     words = array("i")

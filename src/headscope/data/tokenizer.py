@@ -21,6 +21,7 @@ from tokenizers import (
 )
 
 from headscope.ground.files import cached, digest
+from headscope.ground.growth import check_growth
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -49,6 +50,7 @@ NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]
 
 # The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
+MOST_SPECIAL = 16  # tokens around a text or pair
 CHARACTERS_PER_TOKEN = 64
 
 
@@ -79,11 +81,20 @@ def normal_form(text: str) -> str:
 
 
 def tokenizer_of(content: str) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json's content; ValueError if it is not one."""
+    """Return the tokenizer of a tokenizer.json's content, which does not pad.
+
+    Raises:
+        ValueError: if it is not one, or one that makes texts much longer.
+    """
     try:
-        return with_literal_text(Tokenizer.from_str(content))
+        check_growth(content)
+        tokenizer = with_literal_text(Tokenizer.from_str(content))
+        if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
+            raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"is not a tokenizer.json: {error}") from error
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:

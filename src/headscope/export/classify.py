@@ -40,7 +40,8 @@ CHARACTER = re.compile(
     "[\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
     "\U00020000-\U0003ffff]"
 )
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")  # which JSON leaves as they are
+# What a terminal obeys, or that changes the direction: JSON leaves it as it is.
+UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from headscope.ground.errors import DataError, listed, printable
+from headscope.ground.errors import BIDI, DataError, listed, printable
 from headscope.ground.files import replacing
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ CELLS = re.compile(r"[^;\t\r\n]+")  # what a spreadsheet may take for a cell
 FORMULA = re.compile(r"[\s\"\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 # Also -5 %, +1 (555) 123: no letter, nothing to call.
 NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
-# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+# JSON leaves these as they are: DEL and C1, which a terminal obeys, two line ends of Unicode, and
+# what changes the direction.
+UNESCAPED = re.compile(f"[\x7f-\x9f\u2028\u2029]|{BIDI.pattern}")
 Row = Mapping[str, Any]
 
 

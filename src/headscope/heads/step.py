@@ -20,6 +20,7 @@ from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
+from headscope.ground.errors import panics_as_errors
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -85,7 +86,8 @@ def make_probe(
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     tokenizer = copied(tokenizer)
     tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
+    with panics_as_errors():
+        encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
     special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
     segments = encoding.sequence_ids if len(texts) == 2 else None
     tokens = shown_tokens(tokenizer, encoding, texts)

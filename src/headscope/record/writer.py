@@ -107,7 +107,8 @@ class HeadRecorder:
         """Add arrays to a step, or replace them, if the step was recorded."""
         for place, old in enumerate(self.index.steps):
             if old.step == step:
-                before = read_step(self.folder / old.file)
+                path = self.folder / old.file
+                before = read_step(path, most=1 + (path.stat().st_size >> 20))
                 self.index.steps[place] = self._write_step(step, before | dict(arrays))
                 self._write_index()
 

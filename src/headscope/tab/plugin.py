@@ -21,6 +21,8 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug import Request, Response
 
 from headscope.record.reader import (
+    MOST_MIB_NUMBERS,
+    check_size,
     is_of_heads,
     numbers_of,
     pack,
@@ -43,6 +45,7 @@ from headscope.tab.html import STATIC, page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
+MOST_MIB_WORDS = 64
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
 
@@ -59,6 +62,8 @@ class HeadsPlugin(TBPlugin):
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
         self.logdir = context.logdir or ""  # "" with --logdir_spec
+        path = Path(self.logdir)
+        self.shown_logdir = path.name if path.is_absolute() else self.logdir
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return each route's application."""
@@ -85,7 +90,7 @@ class HeadsPlugin(TBPlugin):
         root = Path(self.logdir).expanduser()
         if not self.logdir or not root.is_dir():
             raise RecordError(
-                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
+                f"logdir: expected a folder of this machine, got {self.shown_logdir!r}; "
                 "start TensorBoard with --logdir=FOLDER"
             )
         return root.resolve()
@@ -97,7 +102,8 @@ class HeadsPlugin(TBPlugin):
             path = (root / run / folder / name).resolve()
             exists = path.exists()
         except (OSError, RuntimeError, ValueError) as error:
-            raise RecordError(f"{name}: cannot be looked up: {error}") from error
+            reason = getattr(error, "strerror", None) or type(error).__name__  # no path
+            raise RecordError(f"{name}: cannot be looked up: {reason}") from error
         if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
             raise RecordError(
                 f"{name}: is a link, or lies outside the logdir; start TensorBoard further up"
@@ -132,7 +138,7 @@ class HeadsPlugin(TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         runs = list(map(self._summary, self._listed(request)))
-        return _json(request, {"runs": runs, "logdir": self.logdir})
+        return _json(request, {"runs": runs, "logdir": self.shown_logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
         """Return how many steps a run has and when one changed, or why it cannot be read.
@@ -187,6 +193,7 @@ class HeadsPlugin(TBPlugin):
         run, _ = self._run(request)
         path = self._file(run, WORDS, folder="")
         with record_errors(path):
+            check_size(path, path.stat().st_size, MOST_MIB_WORDS)
             from pandas import read_csv  # heavy, and TensorBoard waits for this module
 
             from headscope.record.words import listed_words
@@ -223,7 +230,7 @@ def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
 
 
 def _read_numbers(path: Path) -> Numbers:
-    arrays = read_step(path, is_of_heads)
+    arrays = read_step(path, is_of_heads, MOST_MIB_NUMBERS)
     with record_errors(path):
         return numbers_of(arrays)
 
