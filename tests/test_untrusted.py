@@ -224,7 +224,7 @@ def test_a_tokenizer_pads_nothing_puts_few_tokens_around_a_text_and_fails_as_oth
     assert len(tokenizer_of(tokenizer.to_str()).encode("a").ids) == 3
     content = json.loads(tokenizer.to_str())
     hungry = {"type": "Replace", "pattern": {"Regex": "(a+)+(a+)+(a+)+$"}, "content": ""}
-    with pytest.raises(RunError, match="the tokenizer of this model fails: ."):
+    with pytest.raises(RunError, match="the tokenizer of this model fails: "):
         encode_texts(
             tokenizer_of(json.dumps(content | {"normalizer": hungry})), [("a" * 90 + "b",)]
         )
@@ -260,6 +260,18 @@ def test_a_record_is_no_larger_than_it_may_be_before_it_is_read(tmp_path: Path) 
     (folder / INDEX).write_bytes(b" " * (8 * 2**20 + 1))
     with pytest.raises(RecordError, match=r"index\.json: expected at most 8 MiB, got 8"):
         read_index(folder)
+
+
+def test_a_text_file_of_a_run_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("#" * (2**20 + 1))
+    with pytest.raises(RunError, match=r"config\.yaml is damaged: expected at most 1 MiB, got 1"):
+        read_config(tmp_path / "config.yaml")
+    lists = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12))
+    probes = f"l0: &l0 [a, a]\n{lists}\ninspection: {{probes: *l11}}"
+    (tmp_path / "config.yaml").write_text(probes)  # 9^11 times "a"
+    with pytest.raises(RunError, match="does not fit this version") as caught:
+        read_config(tmp_path / "config.yaml")
+    assert len(str(caught.value)) < 10_000
 
 
 def test_no_folder_says_where_files_are_cached(tmp_path: Path) -> None:

@@ -148,9 +148,11 @@ def _reason(error: BaseException) -> str:
     return first_line(error) or type(error).__name__
 
 
-def read_text(path: Path) -> str:
-    """Read a run's text file; RunError if it is missing or not UTF-8."""
+def read_text(path: Path, most: int = 64) -> str:
+    """Read a run's text file; RunError if it is missing, not UTF-8, or of more than `most` MiB."""
     with reading(path):
+        if path.stat().st_size > most * 2**20:
+            raise ValueError(f"expected at most {most} MiB, got {path.stat().st_size >> 20}")
         return path.read_text(encoding="utf-8")
 
 

@@ -340,9 +340,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     transformers = import_transformers(key)
     folder = find_checkpoint(key, path, revision)
     with _errors_of(key, path):
-        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        with torch.device("meta"):
-            model: Any = build_pretrained(encoder).model
+        encoder, model = described(folder)
         theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _plain_tokenizer(theirs)
         largest = max(tokenizer.get_vocab().values())
@@ -350,6 +348,21 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
         if largest >= rows:
             raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
     return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+
+
+def described(folder: Path) -> tuple[Encoder, Any]:
+    """Return a checkpoint's config.json, and its model on the device meta, without memory.
+
+    ValueError if the weights take more than four times the files, as those of 8 bits do.
+    """
+    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with torch.device("meta"):
+        model = build_pretrained(encoder).model
+    needed = sum(weight.nbytes for weight in model.parameters())
+    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
+        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
+    return encoder, model
 
 
 def _plain_tokenizer(theirs: Any) -> Tokenizer:

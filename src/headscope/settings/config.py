@@ -375,7 +375,7 @@ def read_config(path: Path) -> TrainConfig:
     folder = path.parent
     if not folder.is_dir() or not path.exists():
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
-    text = read_text(path)
+    text = read_text(path, most=1)
     with reading(path):
         content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
