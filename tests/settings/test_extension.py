@@ -22,7 +22,7 @@ from headscope.training.train import train
 from training_runs import configured, edit_model
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
-PAGE = Path(__file__).parents[1] / "docs/extending.md"
+PAGE = Path(__file__).parents[2] / "docs/extending.md"
 Write = Callable[[str], None]
 BROKEN = """
 import torch
@@ -121,7 +121,7 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
 def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
     tmp_path: Path, package: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a run with and without a checkpoint, of --config-dir, a space, or Hydra's own settings."""
+    """Of a run with and without a checkpoint, of --config-dir, or Hydra's own settings."""
     package("raise SystemExit('this must not run')")
     monkeypatch.chdir(tmp_path)
     config = override(configured(tmp_path, max_epochs=1), {"inspection.enabled": False})
@@ -142,7 +142,6 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         "started/config.yaml": content,
         "theirs/best.yaml": {"defaults": ["train", "_self_"], "data": content["data"]},
         "theirs/calls.yaml": {"defaults": ["train", "_self_"], "hydra": {"callbacks": {"a": {}}}},
-        "space.yaml": {"model.attention": ["multi_head", "my_package:A"]},
     }.items():
         Path(path).parent.mkdir(exist_ok=True)
         Path(path).write_text(yaml.safe_dump(texts, sort_keys=False))
@@ -153,8 +152,6 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         ["train", "resume=started", "model.attention=my_package:A"],
         ["train", *theirs, "best"],
         ["train", "-m", *theirs, "calls", "seed=0,1"],
-        ["tune", *theirs, "best"],
-        ["tune", "space=space.yaml"],
     ):
         with pytest.raises(RunError, match="HEADSCOPE_ALLOW_CODE=1"):
             main.run(words[0], words[1:])
