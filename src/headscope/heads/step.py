@@ -1,6 +1,6 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` writes
+`run_probe` reads a text, `step_arrays` joins texts and numbers into a step, `record_best` writes
 the best step anew with what is measured once. The recorder stores these arrays, a page embeds them.
 
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
@@ -218,7 +218,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     return means
 
 
-def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
+def step_arrays(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
     """Return one step: the arrays of every text, and every head's numbers and role if given."""
     arrays = {
         f"text_{place}/{name}": array
@@ -243,7 +243,7 @@ def record_best(
     With a study its numbers too, and the probabilities without each head.
     """
     is_studied = study is not None
-    arrays = head_report([run_probe(model, probe, reading, is_studied) for probe in probes])
+    arrays = step_arrays([run_probe(model, probe, reading, is_studied) for probe in probes])
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step
