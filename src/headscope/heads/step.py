@@ -18,7 +18,7 @@ from torch import nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.evidence import KnownNgrams
 from headscope.data.tokenizer import copied, shown_tokens
 from headscope.heads.capture import (
     ablate,
@@ -78,7 +78,7 @@ def make_probe(
     texts: tuple[str, ...],
     label: str | None,
     max_tokens: int,
-    evidence: EvidenceVocabulary | None = None,
+    evidence: KnownNgrams | None = None,
     readout: int | None = None,
 ) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
