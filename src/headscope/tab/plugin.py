@@ -41,7 +41,7 @@ from headscope.record.schema import (
     PageText,
     RecordError,
 )
-from headscope.tab.html import STATIC, page
+from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
@@ -211,7 +211,7 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
