@@ -73,6 +73,12 @@ class ProbeOutput:
         """The weights of each layer."""
         return [self.arrays[f"layer_{number}/weights"] for number in range(len(self.layers))]
 
+    def map_arrays(self) -> Arrays:
+        """Return what passes from each key at each query, where contributions are known."""
+        if "contributions/words" not in self.arrays or self.explanation is None:
+            return {}
+        return self.explanation.map_arrays()
+
 
 def make_probe(
     tokenizer: Tokenizer,
@@ -216,7 +222,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
     if output.explanation is not None:
-        means["numbers/contribution/mean"] = output.explanation.heads.sum(axis=-1)
+        means["numbers/contribution/mean"] = output.explanation.head_sums
     return means
 
 
@@ -245,7 +251,12 @@ def record_best(
     With a study its numbers too, and the probabilities without each head.
     """
     is_studied = study is not None
-    arrays = step_arrays([run_probe(model, probe, reading, is_studied) for probe in probes])
+    outputs = [run_probe(model, probe, reading, is_studied) for probe in probes]
+    arrays = step_arrays(outputs) | {
+        f"text_{place}/{name}": array
+        for place, output in enumerate(outputs)
+        for name, array in output.map_arrays().items()
+    }
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step
@@ -262,6 +273,6 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
     """Return what a page shows of a text: its arrays and those of its step, as in a record."""
     arrays = {
         name: array.astype(np.float16) if name.endswith("/weights") else array
-        for name, array in output.arrays.items()
+        for name, array in (output.arrays | output.map_arrays()).items()
     }
     return PageText(output.text, arrays, numbers_of(step), notes)

@@ -104,8 +104,8 @@ class HeadView:
 
     @property
     def contributions(self) -> Float[np.ndarray, "L H"] | None:
-        """What passes through each head to the log-odds of the prediction; None if unknown."""
-        return None if self.explanation is None else self.explanation.heads.sum(axis=-1)
+        """Each head's share of the log-odds of the prediction; None if unknown."""
+        return None if self.explanation is None else self.explanation.head_sums
 
     @property
     def roles(self) -> list[list[str]]:
