@@ -70,7 +70,10 @@ def show_results(console: Console, results: Results) -> None:
         show_line(console, facts[DETAILS])
         show_heads(console, facts[ABLATION]["heads"], facts.get(CONTRIBUTIONS, {}).get("heads", ()))
     if WORDS in facts:
-        show_line(console, "words (no signs) that add most to each class, summed over test texts:")
+        show_line(
+            console,
+            "words that add most to each class: mean ± 95 % interval (texts with the word):",
+        )
         show_words(console, facts[WORDS])
     parts = [f"{name} {value:.0f} s" for name, value in results.seconds.items()]
     show_line(console, "  ".join(parts))
@@ -135,8 +138,11 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
     console.print(table)
 
 
-def show_words(console: Console, words: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the words that add most to the log-odds of each class, and their sums over texts."""
-    for label, sums in words.items():
-        named = [f"{word} {signed(total, 1)}" for word, total in sums.items()]
+def show_words(console: Console, words: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    """Print the words that add most to the log-odds of each class: mean ± interval (texts)."""
+    for label, numbers in words.items():
+        named = []
+        for word, (mean, interval, n) in numbers.items():
+            error = "" if interval is None else f" ± {interval:.2f}"
+            named.append(f"{word} {signed(mean)}{error} ({n})")
         show_line(console, f"  {label}: {', '.join(named)}")

@@ -30,7 +30,7 @@ from headscope.tab.summaries import add_summary
 CONTRIBUTIONS = "contributions"  # to the predicted class
 HEADLINE = "answer"  # which heads matter
 DETAILS = "answer_details"
-WORDS = "words"  # that add most to each class, and their sums
+WORDS = "words"  # that add most to each class: mean, interval, number of texts
 ABLATION = "ablation"  # head -> increase of the loss without it, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")

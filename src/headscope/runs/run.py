@@ -16,7 +16,7 @@ from torch import Tensor
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list, as_text
-from headscope.data.tokenizer import shown_tokens
+from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
@@ -199,7 +199,8 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = self.reading.scaled(of_empty[pair]).tolist()
-        return replace(explanation, empty=first - sum(rest))
+        words = word_spans(encoding, parts)
+        return replace(explanation, empty=first - sum(rest), spans=words)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

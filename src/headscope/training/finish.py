@@ -192,7 +192,7 @@ def _add_words(trained: Trained, bar: Bar) -> None:
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     of_texts = report_of(run, texts, labels, WORD_SECONDS)
     trained.results.facts_of_training[WORDS] = of_texts.summary()
-    write_report(run, of_texts, "test", run.folder / REPORT)
+    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / "words.csv")
 
 
 def _inspects(prepared: Prepared) -> bool:
