@@ -36,7 +36,8 @@ class Explanation:
     biases   = sum over layers and heads of head_biases + past_biases
 
     The arrays that end in `_of` have a column for each of the K classes: what the parts add to that
-    class's logit. Of two columns the difference is what they add to the log-odds.
+    class's logit less that of the last class. Of two columns the difference is what they add to the
+    log-odds. Where a text may have several labels they are of the logits themselves.
 
     Attributes:
         label: the class that is explained.
@@ -56,7 +57,7 @@ class Explanation:
         maps: what passes through each head from each position at each query, to the log-odds of
             `label` against `against`; its sum is that of `through`. NaN where a layer attends to
             something else than the T tokens.
-        log_odds_of: the logits, divided by the temperature.
+        log_odds_of: of each class against the last one, of logits divided by the temperature.
         unknown: the module that is not the sum of its parts, where the miss is not 0.
         empty: the log-odds of an empty text; None if unknown.
         spans: the words and signs of the text, each its name and its tokens [start, end); those in

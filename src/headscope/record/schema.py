@@ -122,7 +122,7 @@ class PageText:
 
 @dataclass(frozen=True)
 class Step:
-    """A listed step: its number, when it was recorded, and what its logits are divided by, if any."""
+    """A listed step: its number, when it was recorded, and what its logits are divided by."""
 
     __pydantic_config__: ClassVar = STRICT
     step: int
