@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from headscope.data.evidence import (
     NO_WORD,
-    Evidence,
-    EvidenceTexts,
-    EvidenceVocabulary,
+    KnownNgrams,
+    Ngrams,
+    NgramTexts,
     Vocabulary,
     WordTexts,
 )
@@ -42,7 +42,7 @@ class EncodedTexts:
     segments: np.ndarray | None  # for pairs, 0 or 1 beside each id
     num_cut: int  # texts longer than max_length
     words: WordTexts | None = None  # the word that each token shows, where they are asked for
-    evidence: EvidenceTexts | None = None  # where the model reads it
+    evidence: NgramTexts | None = None  # where the model reads it
     features: np.ndarray | None = None  # beside each id a frozen encoder's hidden state
 
     @property
@@ -90,7 +90,7 @@ def encode_rows(
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[tuple[str, ...]],
-    evidence: EvidenceVocabulary | None = None,
+    evidence: KnownNgrams | None = None,
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
     encoded = encode_rows(tokenizer, texts, None if evidence is None else Vocabulary())
@@ -111,7 +111,7 @@ class Batch(NamedTuple):
     segment_ids: Int[Tensor, "B T"] | None  # for pairs, which text a token belongs to
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]  # place of each text in its split
-    evidence: Evidence | None = None  # where the model reads it
+    evidence: Ngrams | None = None  # where the model reads it
     features: Float[Tensor, "B T F"] | None = None  # hidden states of a frozen encoder, if known
 
     @property

@@ -28,8 +28,8 @@ from headscope.data.batching import (
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
-    EvidenceTexts,
-    EvidenceVocabulary,
+    KnownNgrams,
+    NgramTexts,
     Vocabulary,
     WordTexts,
     assign_folds,
@@ -65,7 +65,7 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: TokenizerConfig,
         seed: int,
         tokenizer: Tokenizer | None = None,
-        evidence: EvidenceVocabulary | bool = False,
+        evidence: KnownNgrams | bool = False,
         phase: Phase = nullcontext,
     ) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class TextDataModule(LightningDataModule):
                     texts = replace(texts, evidence=self._evidence_of(role, texts.words))
             self.encoded[role] = texts
 
-    def _evidence_of(self, role: str, words: WordTexts) -> EvidenceTexts:
+    def _evidence_of(self, role: str, words: WordTexts) -> NgramTexts:
         """Return the known n-grams of a split; those of train, the first, become known."""
         if self.evidence is None:
             self.evidence = known_ngrams(words)

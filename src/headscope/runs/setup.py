@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.data.evidence import RECIPE, EvidenceVocabulary
+from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.files import digest
 from headscope.model.classifier import TextClassifier
@@ -65,7 +65,7 @@ class Setup:
     tokenizer: Tokenizer
     digests: Digests
     encoder: Encoder | None = None
-    evidence: EvidenceVocabulary | None = None
+    evidence: KnownNgrams | None = None
 
     def build(self) -> Classifier:
         """Return the untrained network."""
@@ -161,7 +161,7 @@ class Setup:
         if config.model.evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
                 raise ValueError("its n-grams are those of another version of headscope")
-            evidence = EvidenceVocabulary.of(tensors[NGRAMS])
+            evidence = KnownNgrams.of(tensors[NGRAMS])
         digests = TypeAdapter(Digests).validate_json(metadata["digests"])
         return cls(config, labels, tokenizer, digests, encoder, evidence)
 

@@ -8,7 +8,8 @@ leads to it.
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -40,12 +41,14 @@ from headscope.record.schema import (
     Numbers,
     PageText,
     RecordError,
+    Step,
 )
-from headscope.tab.html import STATIC, page
+from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
 MOST_MIB_WORDS = 64
+SILENT = 600.0  # seconds without a new file, after which a run no longer trains
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
 
@@ -143,19 +146,29 @@ class HeadsPlugin(TBPlugin):
     def _summary(self, run: str) -> dict[str, Any]:
         """Return how many steps a run has and when one changed, or why it cannot be read.
 
-        `trained` says whether it is a run folder of headscope's, which its commands take.
+        `trained` says whether it is a run folder of headscope's, which its commands take;
+        `training` the last recorded step and the last step of all, while the run trains.
         """
+        steps: Sequence[Step] = ()
+        total = None
+        error = None
         try:
-            steps = self._read_index(run).steps
-            error = None
+            index = self._read_index(run)
+            steps, total = index.steps, index.total
         except RecordError as reason:
-            steps = []
             error = f"run {run!r}: {reason}"
-        time = max((step.time for step in steps), default=None)
-        summary = {"run": run, "error": error, "steps": len(steps), "time": time, "trained": False}
+        last = max((step.time for step in steps), default=None)
+        summary = {"run": run, "error": error, "steps": len(steps), "time": last}
+        own: dict[str, bool | list[int] | None] = {"trained": False, "training": None}
         with suppress(OSError):  # such as a name that is too long
-            summary["trained"] = (self._root() / run / "model.safetensors").is_file()
-        return summary
+            folder = self._root() / run
+            weights = folder / "model.safetensors"
+            own["trained"] = weights.is_file()
+            if steps and total and steps[-1].step < total:
+                is_done = own["trained"] and weights.stat().st_mtime >= steps[-1].time
+                if not is_done and _is_alive(folder):
+                    own["training"] = [steps[-1].step, total]
+        return summary | own
 
     def _run(self, request: Request) -> tuple[str, Index]:
         """Return the requested run and its index."""
@@ -211,7 +224,7 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
@@ -220,6 +233,12 @@ class HeadsPlugin(TBPlugin):
 @lru_cache(maxsize=32)  # of at most 8 MiB in JSON each; all runs are asked for every 10 seconds
 def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
     return read_index(path.parent)
+
+
+def _is_alive(folder: Path) -> bool:
+    """Return whether a run has written something within ten minutes."""
+    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
+    return time.time() - newest < SILENT
 
 
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
