@@ -107,7 +107,7 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 def read_or_refused(path: Path, reader: Reader) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # of a busy machine
     message = "none"
     try:
         reader(path)
@@ -115,7 +115,7 @@ def read_or_refused(path: Path, reader: Reader) -> None:
         message = str(error)
     assert len(message.splitlines()) == 1
     assert len(message) < 1000
-    assert time.perf_counter() - start < MOST_SECONDS
+    assert time.process_time() - start < MOST_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 < before + MOST_MIB
 
 
@@ -157,9 +157,10 @@ def claims(settings: dict[str, Any]) -> Callable[[dict[str, str]], dict[str, str
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": {"d_model": 65_536, "num_layers": 900}}, r"expected \[\d+, 65536\] .* got"),
+        ({"model": {"d_model": 65_536, "num_layers": 9}}, r"expected \[\d+, 65536\] .* got"),
         ({"model": {"feedforward_size": 1_000_000}}, r"expected \[1000000, 8\] .* got \[8, 8\]"),
-        ({"model": {"num_layers": 1000}}, r"expected .* got none"),
+        ({"model": {"num_layers": 3}}, r"expected .* got none"),
+        ({"model": {"num_layers": 1000}}, "num_layers=1000: more than its tensors"),
         (
             {
                 "data": {"max_length": 1_000_000, "tokens_per_batch": 1_000_000},

@@ -308,11 +308,11 @@ def _check_index(key: str, path: str, folder: Path) -> None:
     for index in folder.glob("model*.safetensors.index.json"):
         with _errors_of(key, path):
             names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            for name in names:
-                if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-                    raise ValueError(
-                        f"{index.name}: expected files in its folder, got {shown(name)}"
-                    )
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)):
+                raise ConfigError(
+                    f"{key}={path}: {index.name}: expected files in its folder, got {shown(name)}"
+                )
 
 
 def _download(key: str, path: str, revision: str | None) -> Path:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -91,14 +91,18 @@ def read_step(
     with record_errors(path), path.open("rb") as file, np.load(file, allow_pickle=False) as step:
         members = {name: step.zip.getinfo(f"{name}.npy") for name in filter(is_wanted, step.files)}
         check_size(path, sum(member.file_size for member in members.values()), most)
-        for name, member in members.items():
+        for member in members.values():
             with step.zip.open(member) as content:
-                version = np.lib.format.read_magic(content)
-                shape, _, kind = HEADERS[version](content)
-                size = max(kind.itemsize, 1) * math.prod(shape)  # no text is of size 0
-                if not kind.hasobject and content.tell() + size != member.file_size:
-                    raise RecordError(f"{path.name}: {name} has another size than its header says")
+                _check_header(content, member.file_size)
         return {name: step[name] for name in members}
+
+
+def _check_header(content: IO[bytes], size: int) -> None:
+    """Raise a ValueError if the header of an array says another size than the file."""
+    shape, _, kind = HEADERS[np.lib.format.read_magic(content)](content)
+    claimed = max(kind.itemsize, 1) * math.prod(shape)  # no text is of size 0
+    if not kind.hasobject and content.tell() + claimed != size:  # numpy refuses objects
+        raise ValueError(f"an array has another size than its header says, {claimed} bytes")
 
 
 def is_of_heads(name: str) -> bool:

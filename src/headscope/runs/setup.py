@@ -92,6 +92,10 @@ class Setup:
         """
         if is_import_path(self.config.model.attention):
             return
+        if self.config.model.num_layers > len(weights):
+            raise ValueError(
+                f"model.num_layers={self.config.model.num_layers}: more than its tensors"
+            )
         with torch.device("meta"):
             network = self.build()
         expected = network.state_dict()
