@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list, as_text
 from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
@@ -90,7 +90,7 @@ class Run:
         return self.setup.labels
 
     @property
-    def evidence(self) -> EvidenceVocabulary | None:
+    def evidence(self) -> KnownNgrams | None:
         """The known n-grams."""
         return self.setup.evidence
 
