@@ -292,6 +292,7 @@ def test_the_best_steps_of_two_runs_meet(open_tab: Opener, tmp_path: Path) -> No
     tab = open_tab(tmp_path, f"#p.heads.run={JOB}-aaaa")
     tab.drawn(60)
     tab.compare(f"{JOB}-bbbb")
+    tab.find(".head-name").first.click()
     tab.says(".other-head h2", "step 468")
     tab.says(".text .beside h3", "step 468")
     tab.choose(0, 3)
@@ -312,7 +313,7 @@ def finished(tmp_path: Path) -> HeadRecorder:
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
         names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
-            ["good", "fine", 1.75, 0.25, 6, "a fine day", 0.5],
+            ["good", "fine", 1.75, 0.25, 6, "'@ a fine day", 0.5],
             ["good", "awful", -2, 0.5, 5, "an awful day", 1],
         ]
         csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, "", 1, HOSTILE[0], 0]])
@@ -325,8 +326,8 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab = open_tab(tmp_path, width=1366, height=768)
     tab.drawn(200)  # and not the last
     tab.shows(MATTERS, ANSWER)
-    tab.says(".head h2", "layer 1 head 1")
-    for part in (".prediction", ".text", ".adds-up", ".heads-words", MATTERS):
+    tab.shows(".head-name >> nth=0", "layer 1 head 1")
+    for part in (".prediction", ".text", ".adds-up", ".heads-words"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
@@ -339,6 +340,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.unfold()
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
     tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
+    tab.says(".word-lists table >> nth=0", "6@ a fine day")  # without the quote of a csv
     tab.find(".choose-word-source").select_option("layer 0 head 0")
     tab.shows(".word-lists table >> nth=0 >> tbody th", ["awful", "fine"])
     tab.find(".choose-word-class").select_option("bad")

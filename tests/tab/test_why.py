@@ -1,6 +1,7 @@
 """The first screen: the prediction, the words, the bar, heads and words, and that all of it adds up."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from records import step_arrays
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
+NAMES = ["a", "proprietary", "film", "."]
 SUM = ".adds-up .sum"
 
 
@@ -29,6 +31,7 @@ def explained(
     seed: int = 0,
     label: str | None = None,
     classes: int = 3,
+    names: Sequence[str] = (),
 ) -> tuple[PageText, dict[str, np.ndarray]]:
     """Return a text whose logits are the sums of its contributions, and these."""
     random = np.random.default_rng(seed)
@@ -60,8 +63,35 @@ def explained(
     if several:
         arrays["given"] = (shares > 0.5).astype(np.uint8)
     ends = [place for place, word in enumerate(words) if word in ("[CLS]", "[SEP]")]
-    shown = Text("text", words, text, label, None, ends, 0)
+    if words == WORDS:
+        names = NAMES
+    read = {"words": spans(words, names), "places": places_of(words, text)}
+    shown = Text("text", words, text, label, None, ends, 0, **read)
     return PageText(shown, arrays), parts
+
+
+def spans(tokens: list[str], names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return words with their tokens; without names each token but the first and last is one."""
+    found, start = [], 1
+    for name in names or tokens[1:-1]:
+        end = start + 1
+        while "".join(tokens[start:end]) != name.replace("\u200d", ""):
+            end += 1
+        found.append((name, start, end))
+        start = end
+    return found
+
+
+def places_of(tokens: list[str], text: str) -> list[tuple[int, int]]:
+    """Return where tokens stand in the text, as JavaScript counts."""
+    places, end = [], 0
+    for token in tokens:
+        start = text.find(token, end)
+        end = end if start < 0 else start + len(token)
+        edges = (0, 0) if start < 0 else (start, end)
+        first, last = (len(text[:edge].encode("utf-16-le")) // 2 for edge in edges)
+        places.append((first, last))
+    return places
 
 
 @pytest.fixture
@@ -221,13 +251,15 @@ def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sentence", "lang", "direction"),
-    [("吾輩は猫である。名前はまだ無い。", "ja", "ltr"), ("هذا فيلم رائع", "ar", "rtl")],
+    [("吾輩は|猫である。|名前は|まだ|無い。", "ja", "ltr"), ("هذا فيلم رائع", "ar", "rtl")],
 )
 def test_a_text_reads_as_it_is_written(
     open_why: Any, sentence: str, lang: str, direction: str
 ) -> None:
+    names = sentence.split("|") if lang == "ja" else ()
+    sentence = sentence.replace("|", "")
     pieces = [*sentence] if lang == "ja" else sentence.split()
-    text, _ = explained(["[CLS]", *pieces, "[SEP]"], sentence)
+    text, _ = explained(["[CLS]", *pieces, "[SEP]"], sentence, names=names)
     tab = open_why(text, width=390)
     row = tab.locator(".text .tokens >> nth=0")
     assert (row.get_attribute("lang"), row.get_attribute("dir")) == (lang, direction)
@@ -246,7 +278,9 @@ def test_what_was_not_read_and_an_empty_text_are_said_and_an_emoji_is_one_word(
     open_why: Any,
 ) -> None:
     emoji = "👩\u200d🚀"
-    cut, _ = explained(["[CLS]", "👩", "🚀", "is", "[SEP]"], f"{emoji} is not read to its end")
+    cut, _ = explained(
+        ["[CLS]", "👩", "🚀", "is", "[SEP]"], f"{emoji} is not read to its end", names=[emoji, "is"]
+    )
     tab = open_why(cut, explained(["[CLS]", "[SEP]"], "")[0])
     assert texts_in(tab, ".text .token bdi")[1:3] == [emoji, "is"]
     assert "5 of 6 words are not read." in tab.locator(".facts-of-text .warns").inner_text()

@@ -43,8 +43,12 @@ export function mapOf(store, layer, head, { other = null, mode = "looks" } = {})
   const shape = { text, isRead, first: isRead ? text.readout : 0, side: maps.tokens, mode };
   if (mode === "passes") return passedOf(store, layer, head, shape);
   const cells = isRead ? maps.row(layer, head, text.readout) : maps.cells(layer, head);
-  const most = Math.max(maps.most, store.other?.maps.most ?? 0);
-  return { ...shape, cells, most, colors: [WEIGHT, WEIGHT] };
+  return { ...shape, cells, most: mostOf(store), colors: [WEIGHT, WEIGHT] };
+}
+
+/* The end of the one scale of all maps, of what is compared with too. */
+export function mostOf({ maps, other }) {
+  return Math.max(maps?.most ?? 0, other?.maps.most ?? 0);
 }
 
 function passedOf(store, layer, head, shape) {

@@ -3,7 +3,7 @@
 
 import { contributionsOf } from "./contributions.js";
 import { Sparkline } from "./history.js";
-import { ChosenMap, Scale, Thumbnail, mapOf } from "./map.js";
+import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import {
   Panel, SumBar, Term, button, className, formatSigned, isolated, percent, pointing, tint, unfolder,
   useWidth,
@@ -46,9 +46,8 @@ function Cells({ store, found }) {
   const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
   const view = { store, found, words, table, rows, isNarrow, width };
   const about = t`rows and columns add up; heads share alike what passes several of them`;
-  const { maps } = store;
   const tools = [
-    html`<${Scale} most=${Math.max(maps.most, store.other?.maps.most ?? 0)} side=${maps.tokens} />`,
+    html`<${Scale} most=${mostOf(store)} side=${store.maps.tokens} />`,
     store.canSwitch && switches(store),
     unfolder(t`All heads and words`, isWhole, setWhole),
   ];
