@@ -1,4 +1,4 @@
-"""Assemble the product of the page's network: `python tests/live/product_kernel.py` prints the base64 of
+"""Assemble the product of the page's network: `python tests/pages/product_kernel.py` prints the base64 of
 src/headscope/pages/static/kernel.js. Needs the package wasmtime.
 
 product(x, weight, out, n, outer, inner): x [n, inner] times weight [outer, inner], transposed, gives out [n, outer];

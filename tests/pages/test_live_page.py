@@ -98,9 +98,15 @@ def script(browser: Any) -> Iterator[Any]:
         yield tab
 
 
-def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> ShownRun:
+def made(
+    folder: Path,
+    num_classes: int = 3,
+    is_pair: bool = False,
+    max_length: int = 32,
+    **model: Any,
+) -> ShownRun:
     """Return a run whose every weight, bias and ratio is random."""
-    data = DataConfig(max_length=32, text_pair_column="other" if is_pair else None)
+    data = DataConfig(max_length=max_length, text_pair_column="other" if is_pair else None)
     labels = [f"class {number}" for number in range(num_classes)]
     return load_shown(untrained(folder, TEXTS, data, labels, **model))
 
@@ -297,7 +303,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     examples.first.click()
     assert tab.locator("textarea").input_value() != first
     tab.locator(".facts-of-text >> text=Given label ✓").wait_for()
-    assert "validation texts with" in tab.locator(".facts-of-text").inner_text()
+    assert re.search(r"validation text|were right", tab.locator(".sure").inner_text())
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
         f"run {plain.folder.name}: 6 heads, {len(load_shown(plain.folder).labels)} classes"
@@ -452,7 +458,8 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     assert other.evaluate(STATE, "zero") == 1
     assert shares(other) == shares(tab)
     tab.evaluate(TYPE, "word " * 3000)
-    tab.locator(".save").select_option("link")
+    tab.locator(".save summary").click()
+    tab.get_by_text("Copy link").click()
     tab.get_by_text("too long for a link").wait_for()
     open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
@@ -462,20 +469,62 @@ def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: S
     tab = open_page(live_html(run, [text]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
 
-    def lead(words: str, label: str) -> float:
-        shares = expected(run, words)
-        others = max(share for name, share in shares.items() if name != label)
-        return float(np.log(shares[label] / others))
-
     label = max(expected(run, text), key=expected(run, text).__getitem__)
-    found = re.findall(r"(\w+) ([+−]?\d+\.\d\d)", tab.locator(".effects").inner_text())
-    changes = {word: float(number.replace("−", "-")) for word, number in found}
+    lost = {}
+    for row in tab.locator(".effects tbody tr").all():
+        word, *cells = row.locator("th bdi, td b").all_inner_texts()
+        lost[word] = float(cells[1].replace("−", "-"))
+    first, second = tab.locator(".sum .class-name").all_inner_texts()
+
+    def odds(words: str) -> float:
+        shares = expected(run, words)
+        return float(np.log(shares[first] / shares[second]))
+
     for word in ("lovely", "film", "kind"):
-        change = lead(text.replace(f"{word} ", ""), label) - lead(text, label)
-        assert changes[word] == pytest.approx(change, abs=0.011)
+        change = odds(text) - odds(text.replace(f"{word} ", ""))
+        assert lost[word] == pytest.approx(change, abs=0.011)
     if tab.locator(".flip button").count():
         tab.locator(".flip button").click()
         tab.locator(f".predicted .name >> text={label}").wait_for(state="detached")
+
+
+def test_of_a_long_text_words_are_removed_on_request_in_a_worker(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    words = [f"{word}{number}" for number in range(30) for word in ("kind", "cruel", "day")]
+    run = made(tmp_path, max_length=128)
+    tab = open_page(live_html(run, [" ".join(words[:70])]))
+    asked = tab.locator(".mind button")
+    asked.wait_for()
+    tab.wait_for_timeout(1000)  # more than the rest after which words are removed
+    assert tab.locator(".effects tbody tr").count() == 0
+    assert tab.workers == []
+    asked.click()
+    tab.locator(".effects tbody tr").first.wait_for()
+    assert len(tab.workers) == 1
+    tab.evaluate(TYPE, " ".join(words[:20]))  # a short one needs no request
+    tab.locator(".effects tbody tr").nth(7).wait_for()
+    assert len(tab.workers) == 1
+
+
+DRAWS = """text => {
+  window.draws = 0;
+  const observer = new MutationObserver(() => (window.draws += 1));
+  observer.observe(document.body, {
+    subtree: true, childList: true, characterData: true, attributes: true,
+  });
+  const box = document.querySelector("textarea");
+  box.value = text;
+  box.dispatchEvent(new InputEvent("input", { bubbles: true }));
+}"""
+
+
+def test_a_key_draws_everything_once(open_page: PageOpener, run: ShownRun) -> None:
+    tab = open_page(live_html(run, ["a kind day"]))
+    tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+    tab.evaluate(DRAWS, "a kind cruel day")
+    shows(tab, ["[CLS]", "a", "kind", "cruel", "day", "[SEP]"])
+    assert tab.evaluate("window.draws") == 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1366, "light")])

@@ -20,6 +20,7 @@ from headscope.pages.report import TextsReport, report_content, write_report
 from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.record.words import listed_words
 from headscope.settings.commands import ReportConfig
+from headscope.tab.html import inert_json
 from training_runs import GOOD, HOSTILE, Trained, reviews
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -157,12 +158,70 @@ def test_the_command_writes_a_page_and_words_within_its_seconds(
     assert 0 < len(found.parts) < len(found.texts) == 24
     lines = output.getvalue().splitlines()
     assert lines[0] == "24 test texts; words: up to 1e-06 s"
-    assert f"words.csv: words of {len(found.parts)} of 24 texts" in lines[-1]
-    table = pd.read_csv(tmp_path / "words.csv")
+    assert f"all.words.csv: words of {len(found.parts)} of 24 texts" in lines[-1]
+    table = pd.read_csv(tmp_path / "all.words.csv")
     assert list(table)[:6] == ["class", "word", "mean", "interval", "n", "example"]
     assert list(table)[6:] == list(found.heads)
     with pytest.raises(ValueError, match=r"output\n  Input should be a name that ends in \.html"):
         replace(config, output="all.txt")
+
+
+def test_the_words_of_a_run_are_never_replaced_by_those_of_a_report(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    before = (folder / "words.csv").read_bytes()
+    path = folder / "report.html"
+    path.unlink()
+    own = ReportConfig(run=str(folder), output=str(path), seconds=1e-6)
+    report(own)
+    report(replace(own, split="validation", output=str(folder / "october.html")))
+    assert (folder / "words.csv").read_bytes() == before
+    assert {"report.words.csv", "october.words.csv"} <= {path.name for path in folder.iterdir()}
+    (folder / "words.csv").unlink()  # what failed in training is made up for
+    path.unlink()
+    report(ReportConfig(run=str(folder), output=str(path), seconds=1e-6))
+    assert (folder / "words.csv").is_file()
+
+
+def many_texts(found: TextsReport, count: int, length: int) -> TextsReport:
+    """Return a report of texts of a length of Japanese characters, of which one in 50 is wrong."""
+    times = -(-count // len(found.texts))
+    predictions = ([*found.predictions] * times)[:count]
+    other = {"good": "bad", "bad": "good"}
+    given = [
+        one.label if number % 50 else other[str(one.label)]
+        for number, one in enumerate(predictions)
+    ]
+    texts = [(f"{number:07d} " + "映" * length,) for number in range(count)]
+    words = found.words.assign(example=found.words["example"] * (count // len(found.texts)))
+    return TextsReport(texts, given, predictions, found.parts, words, found.heads)
+
+
+def test_a_report_of_many_texts_lists_as_many_as_there_is_room_for_and_says_so(
+    run: ShownRun, found: TextsReport
+) -> None:
+    many = many_texts(found, 30_000, 150)  # 900 bytes in a page's JSON
+    content = report_content(run, many, "mine")
+    assert len(inert_json(content)) < 10.5e6
+    assert content["size"] == len(content["scored"]["given"]) == 30_000
+    rows = content["rows"]
+    assert 5_000 < len(rows) == len({*rows}) < 30_000
+    assert [content["texts"][at][:7] for at in (0, 9, -1)] == [
+        f"{rows[at]:07d}" for at in (0, 9, -1)
+    ]
+    is_wrong = [label != one.label for label, one in zip(many.given, many.predictions, strict=True)]
+    assert {row for row in range(30_000) if is_wrong[row]} <= {*rows}
+    shares = [max(one.probabilities.values()) for one in many.predictions]
+    most = max(share for share, wrong in zip(shares, is_wrong, strict=True) if wrong)
+    assert is_wrong[rows[0]]  # the text that the page opens with: the most surely wrong
+    assert shares[rows[0]] == most
+    others = [row for row in rows if not is_wrong[row]]
+    assert np.mean(others) == pytest.approx(15_000, rel=0.05)  # drawn at random
+    examples = {
+        row for sides in content["words"]["mean"].values() for side in sides for *_, row in side
+    }
+    assert examples <= {*rows}
 
 
 def test_mistakes_and_cells_that_a_spreadsheet_would_run(run: ShownRun, tmp_path: Path) -> None:
@@ -189,7 +248,15 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     texts = [*TEXTS, HOSTILE]
     labels = [*(row["label"] for row in reviews(40)), "good"]
     found = run.report(texts, labels)
-    tab = open_page(live_html(run, report=report_content(run, found, "mine")), LISTED)
+    content = report_content(run, found, "mine")
+    first_text = content["texts"][0]
+    tab = open_page(live_html(run, [first_text], report=content), LISTED)
+    assert tab.title().startswith(f"Run {run.folder.resolve().name} on 41 texts: mine")
+    parts = (".report-scores", ".report-words", ".report-texts", ".panel.text", ".heads-words")
+    tops = [tab.locator(part).bounding_box()["y"] for part in parts]
+    assert tops == sorted(tops)  # scores first, then words, texts, and one text
+    assert tops[0] < 100
+    assert first_text[:40] in tab.locator(LISTED).first.inner_text()
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]
@@ -221,6 +288,9 @@ def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
     times = 10_000 // len(TEXTS)
     lists = ("texts", "given", "predicted", "confidence", "unfamiliar", "heads")
     many = {name: content[name] * times for name in lists}
+    many |= {"rows": [*range(10_000)], "size": 10_000}
+    # Of as many values a call with each as an argument would fail.
+    many["scored"] = {name: own * (5 * times) for name, own in content["scored"].items()}
     tab = open_page(live_html(run, report=content | many), LISTED)
     seconds = tab.evaluate(
         """async () => {

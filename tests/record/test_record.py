@@ -79,6 +79,37 @@ def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [*read_step(path, is_of_heads)] == ["numbers/entropy/mean"]
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_every_step_has_one_temperature_however_often_it_changes(
+    tmp_path: Path, several: bool
+) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS[1:])
+    logits = {0: np.array([1.5, -0.5, 0.25]), 10: np.array([-3.0, 2.0, 40.0])}
+
+    def arrays_at(step: int, temperature: float) -> dict[str, np.ndarray]:
+        odds = logits[step] / temperature
+        shares = 1 / (1 + np.exp(-odds)) if several else np.exp(odds) / np.exp(odds).sum()
+        arrays = {"probabilities": shares, "contributions/words": np.outer([0.3, 0.7], odds)}
+        arrays |= {"contributions/classes": np.arange(3), "contributions/log_odds": odds}
+        if several:
+            arrays["given"] = np.array([1, 0, 1])
+        return {f"text_0/{name}": array for name, array in arrays.items()}
+
+    for step in logits:
+        recorder.write(step, step_of(step, TEXTS[1:]) | arrays_at(step, 1))
+    recorder.amend(10, arrays_at(10, 1.25), 1.25)  # the best one, as the run has it
+    times = [step.time for step in recorder.index.steps]
+    for temperature in (1.25, 2.0, 1.0):
+        recorder.temper(temperature)
+        steps = read_index(tmp_path / FOLDER).steps
+        assert [step.temperature for step in steps] == [temperature] * 2
+        assert [step.time for step in steps] == times  # nothing is newly recorded
+        for step in steps:
+            found = read_step(tmp_path / FOLDER / step.file)
+            for name, expected in arrays_at(step.step, temperature).items():
+                np.testing.assert_allclose(found[name], expected, rtol=1e-6, err_msg=name)
+
+
 def test_a_resumed_run_replaces_what_comes_later(tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS)
     for step in (0, 10, 20, 30):

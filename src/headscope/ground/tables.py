@@ -109,6 +109,12 @@ def _is_formula(cell: str) -> bool:
     return FORMULA.match(bare) is not None and not NUMBER.fullmatch(bare.strip())
 
 
+def plain_cell(text: str) -> str:
+    """Return the text that `csv_cell` wrote into a csv: without the quote before a formula."""
+    plain = text.removeprefix("'")
+    return plain if csv_cell(plain) == text else text
+
+
 def _json(value: Any) -> str:
     """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
     text = to_json(value, inf_nan_mode="null").decode()

@@ -130,7 +130,7 @@ class HeadRecorder:
             arrays = self._read_own(old)
             written = self._write_step(old.step, tempered(arrays, ratio))
             self.index.steps[place] = replace(written, time=old.time, temperature=temperature)
-        self._write_index()
+            self._write_index()
 
     def _read_own(self, step: Step) -> dict[str, np.ndarray]:
         """Return the arrays of a step that this process has written, of any size."""

@@ -39,7 +39,8 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 REPORT = "report.html"
-DERIVED_FILES = (METRICS, REPORT, "words.csv")  # made from the weights
+WORDS = "words.csv"
+DERIVED_FILES = (METRICS, REPORT, WORDS)  # made from the weights
 
 
 def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:

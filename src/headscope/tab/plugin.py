@@ -21,6 +21,7 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
+from headscope.ground.tables import plain_cell
 from headscope.record.reader import (
     MOST_MIB_NUMBERS,
     check_size,
@@ -212,7 +213,10 @@ class HeadsPlugin(TBPlugin):
             from headscope.record.words import listed_words
 
             texts = dict.fromkeys(("class", "word", "example"), str)
-            return _json(request, listed_words(read_csv(path, dtype=texts, keep_default_na=False)))
+            missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
+            table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+            table[[*texts]] = table[[*texts]].map(plain_cell)
+            return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:
         number = _text(request)

@@ -172,9 +172,9 @@ class HeadLogger(AtValidation):
 
     Between validations maps are recorded every `config.every` steps, by default at up to 18 steps
     that are spaced by their logarithm, as long as these take less than 2 % of the time of training
-    and 10 MB. The numbers are of the same `config.texts` validation texts at every record, drawn
-    by the run's seed: more would take a noticeable part of training. `seconds` is the time spent
-    on recording.
+    and 10 MB. The numbers are of the same `config.texts` validation texts at every record, drawn by
+    the run's seed: more would take a noticeable part of training. `seconds` is the time spent on
+    recording.
     """
 
     def __init__(

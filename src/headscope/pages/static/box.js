@@ -64,6 +64,8 @@ export function BoxTools({ store, live, examples }) {
     return own.length > 0 && button(words, next, { name: "plain example", title });
   });
   const title = t`keep this text, and compare the next with it (k)`;
-  const shelf = examples.length > 0 && html`<span class="tools">${t`Texts it gets:`} ${chips}</span>`;
+  const shelf = examples.length > 0 && html`<span class="tools">
+    ${t`Texts it gets:`} ${chips}
+  </span>`;
   return [shelf, button(t`Compare`, () => live.keep(live.result ?? null), { title })];
 }

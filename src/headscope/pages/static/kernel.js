@@ -3,7 +3,7 @@
 
 import { product } from "./functional.js";
 
-// Made by tests/live/product_kernel.py.
+// Made by tests/pages/product_kernel.py.
 const KERNEL =
   "AGFzbQEAAAABCgFgBn9/f39/fwADAgEABQMBAAEHFAIGbWVtb3J5AgAHcHJvZHVjdAAACuUFAeIFAgp/C3sgBUECdCEL" +
   "IARBAnQhDAJAA0AgBiADTw0BIAtBACAGQQFqIANJGyENQQAhBwJAA0AgByAETw0BIAAgBiALbGohCCABIAcgC2xqIQkg" +

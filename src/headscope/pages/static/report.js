@@ -179,8 +179,9 @@ export function Report({ open }) {
   const scores = useMemo(() => texts.scores, []);
   const [query, search] = useState("");
   const [cell, chooseCell] = useState(null);
-  const note = t`Mean log-odds over the texts with the word, of ${count(texts.split)} texts, each for
-    its likeliest class over the runner-up. Words in 3 texts or more, the surest first.`;
+  const split = count(texts.split);
+  const note = t`Mean log-odds over the texts with the word, of ${split} texts, each for its
+    likeliest class over the runner-up. Words in 3 texts or more, the surest first.`;
   const look = () => document.querySelector(".report-texts").scrollIntoView({ block: "start" });
   const find = (word) => {
     search(word);

@@ -14,11 +14,12 @@ export function serve() {
   };
 }
 
-/* The same script, which ends with this call. */
+/* The same script, which ends with this call. A page that is a file may begin no module as a
+   Worker, and what is no module has no address. */
 function open() {
-  const modules = script.slice(0, script.lastIndexOf("modules."));
+  const modules = script.slice(0, script.lastIndexOf("modules.")).replaceAll("import.meta", "self");
   const source = new Blob([modules, "modules.worker.serve();"], { type: "text/javascript" });
-  return new Worker(URL.createObjectURL(source), { type: "module" });
+  return new Worker(URL.createObjectURL(source));
 }
 
 export class Reader {

@@ -43,8 +43,12 @@ export function mapOf(store, layer, head, { other = null, mode = "looks" } = {})
   const shape = { text, isRead, first: isRead ? text.readout : 0, side: maps.tokens, mode };
   if (mode === "passes") return passedOf(store, layer, head, shape);
   const cells = isRead ? maps.row(layer, head, text.readout) : maps.cells(layer, head);
-  const most = Math.max(maps.most, store.other?.maps.most ?? 0);
-  return { ...shape, cells, most, colors: [WEIGHT, WEIGHT] };
+  return { ...shape, cells, most: mostOf(store), colors: [WEIGHT, WEIGHT] };
+}
+
+/* The end of the one scale of all maps, of what is compared with too. */
+export function mostOf({ maps, other }) {
+  return Math.max(maps?.most ?? 0, other?.maps.most ?? 0);
 }
 
 function passedOf(store, layer, head, shape) {
@@ -186,7 +190,8 @@ function readingOf({ text: { tokens, special }, first, cells, side, mode }, quer
   const own = named(t`query`, first + query);
   if (key === null) return own;
   const value = cells[query * side + key];
-  const weight = html`<strong>${mode === "looks" ? formatNumber(value) : formatSigned(value)}</strong>`;
+  const number = mode === "looks" ? formatNumber(value) : formatSigned(value);
+  const weight = html`<strong>${number}</strong>`;
   const rest = special?.includes(key) && html`<small> · ${t`a special token`}</small>`;
   return [own, " → ", named(t`key`, key), weight, rest];
 }

@@ -3,9 +3,10 @@
 
 import { contributionsOf } from "./contributions.js";
 import { Sparkline } from "./history.js";
-import { ChosenMap, Scale, Thumbnail, mapOf } from "./map.js";
+import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import {
-  Panel, SumBar, Term, button, formatSigned, isolated, percent, pointing, tint, unfolder, useWidth,
+  Panel, SumBar, Term, button, className, formatSigned, isolated, percent, pointing, tint, unfolder,
+  useWidth,
 } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { addedUp } from "./rounding.js";
@@ -45,9 +46,8 @@ function Cells({ store, found }) {
   const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
   const view = { store, found, words, table, rows, isNarrow, width };
   const about = t`rows and columns add up; heads share alike what passes several of them`;
-  const { maps } = store;
   const tools = [
-    html`<${Scale} most=${Math.max(maps.most, store.other?.maps.most ?? 0)} side=${maps.tokens} />`,
+    html`<${Scale} most=${mostOf(store)} side=${store.maps.tokens} />`,
     store.canSwitch && switches(store),
     unfolder(t`All heads and words`, isWhole, setWhole),
   ];
@@ -81,7 +81,8 @@ function merged({ columns, rows, foot, missed }) {
     return { ...row, cells: [...cells.slice(0, size), addedUp(cells.slice(size))] };
   };
   const last = { kind: "rest", places: [], parts: rest };
-  return { columns: [...columns.slice(0, size), last], rows: rows.map(line), foot: line(foot), missed };
+  const all = [...columns.slice(0, size), last];
+  return { columns: all, rows: rows.map(line), foot: line(foot), missed };
 }
 
 /* The heads without a row of their own, in one. */
@@ -119,7 +120,8 @@ function grid(view) {
       const own = of(table.columns[at], "cell");
       return html`<td ...${own} ...${tint(number, scale, own.class)}>${formatSigned(number)}</td>`;
     });
-    const name = html`<th scope="row">${row.kind === "head" ? nameOf(view, row) : otherOf(row)}</th>`;
+    const named = row.kind === "head" ? nameOf(view, row) : otherOf(row);
+    const name = html`<th scope="row">${named}</th>`;
     const look = row.kind === "head" ? lookOf(view, row) : html`<td></td>`;
     const isChosen = row.kind === "head" && isShown(store, row);
     const line = html`<tr key=${`${row.kind},${placeOf(row)}`} class=${isChosen ? "chosen" : ""}>
@@ -155,7 +157,8 @@ function titleOf({ kind, word, places, parts: rest }) {
   const biases = html`<${Term} name="biases" />`;
   const ends = html`<${Term} name="ends" words=${t`ends`} />`;
   const number = others && t`${count(others.count)} others`;
-  return [number, hasEnds && ends, biases].filter(Boolean).map((name, at) => [at > 0 && ", ", name]);
+  const names = [number, hasEnds && ends, biases].filter(Boolean);
+  return names.map((name, at) => [at > 0 && ", ", name]);
 }
 
 function otherOf({ kind, number }) {
@@ -171,13 +174,16 @@ function isShown(store, { layer, head }) {
 function nameOf({ store, found }, row) {
   const { layer, head } = row;
   const without = store.maps.ablated(layer, head)?.[found.asked];
+  const about = t`probability of ${className(store, found.asked)} with this head off`;
   const label = t`show its map`;
   const isOpen = String(isShown(store, row));
   const own = { name: "head-name", title: label, "aria-expanded": isOpen };
   return [
     store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
     button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
-    without !== undefined && html`<small class="without">${t`off: ${percent(without)}`}</small>`,
+    without !== undefined && html`<small class="without" title=${about}>
+      ${t`off: ${percent(without)}`}
+    </small>`,
   ];
 }
 

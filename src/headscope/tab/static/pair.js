@@ -35,7 +35,7 @@ export function pairOf({ own, pair }) {
 }
 
 /* The pair that is shown: the one that the reader chose for this text, else what the prediction
-   changed between, else the one that the text began with; its own where sums of that are unknown. */
+   changed between, else the one that the text began with; its own where its sums are unknown. */
 export function shownPair(store) {
   const { maps, pair, chosen } = store;
   const own = ownPair(maps);

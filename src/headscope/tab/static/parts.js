@@ -146,7 +146,7 @@ export function unfolder(words, isWhole, setWhole) {
 
 const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 
-/* Buttons in a row with data-place, one stop of the Tab key: arrow keys, Home and End move along. */
+/* Buttons in a row with data-place, one stop of the Tab key: arrow keys, Home and End move on. */
 export function useRow(count) {
   const [focus, setFocus] = useState(0);
   const placeOf = ({ target }) => Number(target.closest("[data-place]")?.dataset.place ?? NaN);

@@ -87,9 +87,10 @@ function questionOf(store, { asked, against, shown: { total } }) {
   const second = chooser("against", names[1], String(against), options, hold);
   const toward = classLabel(store, total < 0 ? against : asked);
   const term = html`<${Term} name="log-odds" />`;
+  const odds = [formatSigned(total), oddsOf(total)];
   return html`<div class="question">
     ${parts`${first} over ${against < 0 ? t`its absence` : second}`}
-    <p class="odds">${parts`${formatSigned(total)} ${term}, ${oddsOf(total)} to 1 for ${toward}`}</p>
+    <p class="odds">${parts`${odds[0]} ${term}, ${odds[1]} to 1 for ${toward}`}</p>
   </div>`;
 }
 
@@ -123,8 +124,8 @@ function factsOf({ shownText, index, maps }, predicted, isUnseen) {
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
-  if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
-  if (all === 0) facts.push([t`The text is empty: its biases alone decide.`, "warns"]);
+  if (all === 0) facts.push([t`The text is empty.`, "warns"]);
+  else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
   if (unknown.length > 0) {
     const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
     const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
@@ -200,5 +201,7 @@ function sureOf(curve, share) {
     }</span>
   </span>`;
   const about = t`validation texts of about this confidence; ✗ were wrong`;
-  return html`<div class="sure" title=${about}>${texts <= 4 * MOST && dots}<p>${words}${few}</p></div>`;
+  return html`<div class="sure" title=${about}>
+    ${texts <= 4 * MOST && dots}<p>${words}${few}</p>
+  </div>`;
 }

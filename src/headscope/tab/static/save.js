@@ -40,7 +40,8 @@ export function SaveMenu({ store, askPage }) {
 async function copyLink(store) {
   const { link, size } = linkOf(store);
   if (size > LONGEST) {
-    return t`this text is too long for a link: ${count(size)} characters of at most ${count(LONGEST)}
+    const [own, most] = [size, LONGEST].map(count);
+    return t`this text is too long for a link: ${own} characters of at most ${most}
       (outside A to Z a letter takes up to twelve)`;
   }
   await navigator.clipboard.writeText(link);
@@ -99,7 +100,8 @@ function table(store) {
     const guarded = String(value).replace(/(^|[;\t\r\n])(?='*[\s"]*[=+\-@＝＋－＠])/g, "$1'");
     return `"${(typeof value === "number" ? String(value) : guarded).replaceAll('"', '""')}"`;
   };
-  const lines = [["token", "contribution", ...names, "past every head"], ...rows].map((row) => row.map(cell).join());
+  const all = [["token", "contribution", ...names, "past every head"], ...rows];
+  const lines = all.map((row) => row.map(cell).join());
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
 }
 

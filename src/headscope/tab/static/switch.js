@@ -51,7 +51,8 @@ function changedOf(store) {
   return STATES.slice(1).flatMap(([state, words]) => {
     const own = [...store.ablated].filter(([, each]) => each === state);
     if (own.length === 0) return [];
-    const names = own.slice(0, NAMED).map(([place]) => store.headName(...place.split(",").map(Number)));
+    const places = own.slice(0, NAMED).map(([place]) => place.split(",").map(Number));
+    const names = places.map((place) => store.headName(...place));
     const more = own.length > NAMED ? t` and ${own.length - NAMED} more` : "";
     return [t`${own.length} of ${all} heads ${words}: ${names.join(t`, `)}${more}. `];
   });

@@ -2,7 +2,7 @@
    border as strong as what the head brings; beside them the chosen one. */
 
 import { contributionsOf } from "./contributions.js";
-import { ChosenMap, Scale, Thumbnail, mapOf } from "./map.js";
+import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import { Panel, formatSigned } from "./parts.js";
 import { html } from "./preact.js";
 import { Sparkline } from "./history.js";
@@ -20,7 +20,7 @@ export function Wall({ store }) {
   const most = found?.heads.reduce((top, { sum }) => Math.max(top, Math.abs(sum)), 0.01);
   const title = t`Where all ${size} heads look`;
   const about = found && t`border: what a head brings`;
-  const tools = html`<${Scale} most=${maps.most} side=${maps.tokens} />`;
+  const tools = html`<${Scale} most=${mostOf(store)} side=${maps.tokens} />`;
   const rows = heads.map((of, layer) => html`<div class="wall-row" role="group"
     aria-label=${store.layerName(layer)}
   ><span class="wall-name">${store.layerName(layer)}</span>${
