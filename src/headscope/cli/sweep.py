@@ -36,8 +36,9 @@ from headscope.ground.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.ground.files import new_folder, read_json, remove_empty, write_atomic, write_text
+from headscope.ground.files import new_folder, read_json, remove_empty, write_text
 from headscope.ground.signals import end, signals_taken
+from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 
@@ -200,7 +201,7 @@ def write_table(folder: Path) -> Table:
 
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
-    write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
+    write_frame(folder / TABLE, table.round(4))
     if job := best_job(configurations(table)):
         write_best(folder, job)
     return table

@@ -22,6 +22,7 @@ from headscope.cli.sweep import score_of, write_best
 from headscope.ground.errors import ConfigError, UserError, first_line, message_of
 from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
+from headscope.ground.tables import write_frame
 from headscope.ground.terminal import logged, show_line, terminal
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.commands import TuneConfig
@@ -63,7 +64,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
             except KeyboardInterrupt as stopped:
                 raise stopped.__cause__ or stopped from None
             finally:
-                study.trials_dataframe().to_csv(folder / TABLE, index=False)
+                write_frame(folder / TABLE, study.trials_dataframe())
     if done := study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
         best = study.best_trial
         write_best(folder, best.user_attrs["run"])

@@ -11,8 +11,8 @@ import pandas as pd
 
 from headscope.data.batching import TextBatches
 from headscope.ground.errors import LivePageError, RunError
-from headscope.ground.files import read_json, replacing
-from headscope.ground.tables import csv_cell
+from headscope.ground.files import read_json
+from headscope.ground.tables import write_frame
 from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.model.objective import Answer
@@ -69,9 +69,7 @@ class TextsReport:
     def save_words(self, path: Path) -> None:
         """Write words.csv: the table of words, with an example for each."""
         examples = [JOIN.join(self.texts[row])[:EXAMPLE] for row in self.words["example"]]
-        table = self.words.assign(example=examples).map(csv_cell)
-        with replacing(path) as temporary:
-            table.to_csv(temporary, index=False, float_format="%.4f")
+        write_frame(path, self.words.assign(example=examples).round(4))
 
 
 def report_of(

@@ -78,10 +78,10 @@ function table(store) {
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
     return [token, found.words[at], ...found.places.map((place) => found.ofHead(...place)[at])];
   });
-  // What a spreadsheet would run as a formula is quoted.
+  // A ' before what a spreadsheet would run as a formula, also where it cuts a line at each ;.
   const cell = (value) => {
-    const isFormula = /^\s*[=+\-@]/.test(value) && Number.isNaN(Number(value));
-    return `"${isFormula ? "'" : ""}${String(value).replaceAll('"', '""')}"`;
+    const guarded = String(value).replace(/(^|[;\t\r\n])(?='*[\s"]*[=+\-@＝＋－＠])/g, "$1'");
+    return `"${(typeof value === "number" ? String(value) : guarded).replaceAll('"', '""')}"`;
   };
   const lines = [["token", "contribution", ...names], ...rows].map((row) => row.map(cell).join());
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
