@@ -197,12 +197,16 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     mistakes = {
         "No such file or directory: 'absent.txt'": script("absent.txt"),
         "unrecognized arguments: b": script("a", "b"),
-        "can't decode": script(stdin=b"\xff\xfe\xfd\n"),
+        "can't decode": script(stdin=b"\xff\xfd\n"),
     }
     for name, content, expected in (
         ("a.jsonl", '{"other": "x"}\n', "row 0: expected text, got ['other']"),
-        ("a.csv", "text,label\nwarm,good\na,b,c\n", "row 1: expected text, got ['text', 'label', "),
-        ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .txt, .csv, .tsv, .jsonl"),
+        (
+            "a.csv",
+            "text,label\nwarm,good\na,b,c\n",
+            "row 1: has more cells than the first line, which has 2",
+        ),
+        ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .csv, .tsv, .json, .jsonl, "),
     ):
         (tmp_path / name).write_text(content)
         mistakes[expected] = script(str(tmp_path / name))

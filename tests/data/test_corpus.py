@@ -320,7 +320,11 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     splits = DatasetDict(train=Dataset.from_dict(train), test=Dataset.from_dict(test))
     with pytest.warns(UserWarningMessage) as caught:
         facts = warn_of_repeated_texts(splits, CONFIG)
-    assert facts == {"texts also in train": 1, "texts under different labels": 2}
+    assert facts == {
+        "texts also in train": 1,
+        "near-duplicates in train": 1,
+        "texts under different labels": 2,
+    }
     assert [str(warning.message) for warning in caught] == [
         "reviews.csv: 1 texts of validation and test also stand in train",
         "reviews.csv: 2 of 5 rows hold a text that stands under different labels; `headscope labels` lists labels that are probably wrong",

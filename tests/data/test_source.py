@@ -17,9 +17,10 @@ import pytest
 from datasets.exceptions import DatasetNotFoundError
 from pyarrow import parquet
 
-from headscope.data.rows import as_text, read_rows
+from headscope.data.rows import read_rows
 from headscope.data.source import load_source
 from headscope.ground.errors import DataError
+from headscope.ground.plain_rows import as_text
 from headscope.settings.config import DataConfig
 
 BOM = "\ufeff"

@@ -144,10 +144,8 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
     kept = json.loads((folder / "evaluations/new_2.json").read_text())
     assert kept["against"]["differences"]["accuracy"] == [0, 0, 0]
     for wrong, message in (
-        (
-            other[:2],
-            "expected a column prediction and a row for each of 8 texts, got 2 rows with text",
-        ),
+        (other[:2], "expected a row for each of 8 texts, got 2"),
+        ([{"text": "a"}], "expected a column 'prediction', got text"),
         (other[::-1], "row 0: has another text: a sad day"),
         ([{**row, "prediction": "x"} for row in rows], "expected the classes bad, good, got x"),
     ):

@@ -97,7 +97,7 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
     }
     if "hydra.sweep.dir" in given:
         return Path(str(given["hydra.sweep.dir"]))
-    place = Path(str(given.get("outputs_dir", "outputs")))
+    place = Path(TrainConfig(outputs_dir=str(given.get("outputs_dir", "outputs"))).outputs_dir)
     name = given.get("name")
     if name is None:
         return new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")

@@ -13,10 +13,11 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import text_columns
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import Row, as_text, check_names, format_of, read_rows
+from headscope.data.rows import check_names, format_of, read_rows
 from headscope.ground.errors import DataError, first_line, shown
 from headscope.ground.files import cache_folder, temporary_path
-from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
+from headscope.ground.plain_rows import Row, as_text
+from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
@@ -40,7 +41,7 @@ def load_source(config: DataConfig) -> DatasetDict:
         return DatasetDict({config.train_split: load_licenses(cache)})
     if is_import_path(config.path):
         return load_own(config)
-    path = expanded(config.path)
+    path = Path(config.path)
     try:
         if not is_local(config.path):
             return datasets.load_dataset(config.path, config.name, revision=config.revision)
@@ -53,11 +54,7 @@ def load_source(config: DataConfig) -> DatasetDict:
                 config.test_split or "test": config.test_path,
             }
             return DatasetDict(
-                {
-                    split: load_files([expanded(file)], config)
-                    for split, file in files.items()
-                    if file
-                }
+                {split: load_files([Path(file)], config) for split, file in files.items() if file}
             )
     except DataError:
         raise

@@ -16,8 +16,9 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
-from headscope.ground.files import replacing
+from headscope.ground.files import replacing, write_text
 from headscope.ground.terminal import show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
@@ -67,7 +68,11 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder / "model.onnx")
-            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+            shutil.copyfile(str(plain_rows.__file__), folder / "plain_rows.py")
+            script = Path(__file__).with_name("classify.py").read_text(encoding="utf-8")
+            # There the two files lie side by side, without the package.
+            script = script.replace("from headscope.ground.plain_rows", "from plain_rows")
+            write_text(folder / "classify.py", script)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"

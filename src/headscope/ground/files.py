@@ -57,11 +57,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(errno.EEXIST, "exists and is not a regular file", str(path))
     with temporary_path(target) as temporary:
         yield temporary
+        if temporary.is_file():
+            with temporary.open("r+b") as file:  # Windows syncs none that is open for reading alone
+                os.fsync(file.fileno())  # or a power cut may leave an empty file
         if mode is not None:
             temporary.chmod(stat.S_IMODE(mode))
-        if temporary.is_file():
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())  # or a power cut may leave an empty file
         temporary.replace(target)
 
 

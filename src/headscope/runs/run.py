@@ -3,6 +3,7 @@
 Free of lightning, so that predicting starts fast.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.rows import as_list, as_text
+from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import RunError, listed
+from headscope.ground.plain_rows import as_text
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Objective
@@ -227,5 +229,5 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if its file is missing or damaged, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
-    folder = Path(folder)
+    folder = Path(os.path.expanduser(folder))  # noqa: PTH111 - Path's own raises for no such user
     return Run(folder, *load_model(folder, allow_code))

@@ -234,7 +234,8 @@ def _prepare(
     digests = data.corpus.digests()
     if before is not None:
         check_data(folder, before, labels, digests)
-    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence)
+    learned = torch.from_numpy(data.corpus.learned())
+    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
 
 def _add_features(
