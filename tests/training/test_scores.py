@@ -309,7 +309,7 @@ def test_words_that_tell_the_classes_apart_are_found_in_all_texts_or_a_sample(
         assert (found.scores.accuracy, found.name) == (1, name)
         assert sum(map(sum, found.scores.confusion)) == 30  # every test text is scored
     monkeypatch.setattr("headscope.training.baseline.MOST_WEIGHTS", 10)
-    words = r"the baseline is left out: 3 classes times \d+ terms are more than 10"
+    words = r"no baseline: 3 classes times \d+ terms are more than 10"
     with pytest.warns(UserWarningMessage, match=words):
         assert baseline_scores(splits()) is None
 

@@ -40,10 +40,11 @@ def predict(config: PredictConfig) -> int:
     """Write the input's rows with the prediction and each class's probability; return how many.
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
-    joined as in the data, or lists in JSON. Columns of the input that have these names are kept as input_prediction
-    and so on. With `min_confidence` or `target_accuracy` the prediction is empty where the column
-    `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column has the words that
-    add most to the log-odds of the prediction against the runner-up: `Run.explain`.
+    joined as in the data, or a list in JSON. Columns of the input that have these names are kept as
+    input_prediction and so on. With `min_confidence` or `target_accuracy` the prediction is empty
+    where the column `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column
+    has the words that add most to the log-odds of the prediction against the runner-up:
+    `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import hydra
@@ -37,7 +38,7 @@ from headscope.ground.errors import (
     warnings_as_notes,
 )
 from headscope.ground.files import new_folder, read_json, remove_empty, write_text
-from headscope.ground.signals import end, signals_taken
+from headscope.ground.signals import Stopped, continued, end, signals_taken
 from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
@@ -142,6 +143,8 @@ class Job:
                 train(config, console)
         except BrokenPipeError:
             raise
+        except (Stopped, KeyboardInterrupt) as stopped:
+            raise continued(stopped) from None
         except Exception as error:
             message = message_of(error).split("\n")[0]
             failure = {"message": message, "exit_code": print_error(error)}
@@ -202,15 +205,15 @@ def write_table(folder: Path) -> Table:
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_frame(folder / TABLE, table.round(4))
-    if job := best_job(configurations(table)):
-        write_best(folder, job)
+    if jobs := best_jobs(configurations(table)):
+        write_best(folder, jobs[0])
     return table
 
 
-def best_job(groups: Iterable[Table]) -> str | None:
-    """Return the first job of the first of some configurations whose seeds are all done."""
+def best_jobs(groups: Iterable[Table]) -> list[str]:
+    """Return the jobs of the first of some configurations whose seeds are all done."""
     done = (group for group in groups if (group["status"] == "done").all())
-    return next((group["job"].iloc[0] for group in done), None)
+    return next((group["job"].tolist() for group in done), [])
 
 
 def _row(folder: Path) -> dict[str, Any]:
@@ -275,24 +278,26 @@ def show_table(folder: Path, console: Any = None) -> None:
     on_screen = [name for name in ON_SCREEN if table[name].notna().any()]
     results = [metric, *on_screen]
     swept = [key for key in settings_of(table) if table[key].nunique(dropna=False) > 1]
-    rows = []
     best = groups[0][metric]
-    listed = []
-    for number, group in enumerate(groups, start=1):
-        settings = group[swept].iloc[0]
-        row = [*settings.fillna("")]
-        if len(swept) > MOST_COLUMNS:
-            row = [number]
-            named = ", ".join(f"{key}={value}" for key, value in settings.dropna().items())
-            listed.append(f"{number}: {named}")
+    found = []
+    for group in groups:
+        row = group[swept].iloc[0].fillna("").to_dict()
         if has_seeds:
-            compared = "best" if group is groups[0] else _compared(group[metric], best)
-            row += [(group["status"] == "done").sum(), compared]
-        rows.append([*row, *(_mean(group[name]) for name in results)])
-    texts = [""] if listed else [name.replace(".", ".\n") for name in swept]
-    texts += ["seeds", ""] if has_seeds else []
-    console.print(plain_table(texts, [name.replace("_", "\n", 1) for name in results], rows))
-    for line in listed:
+            row["seeds"] = (group["status"] == "done").sum()
+            row[""] = "best" if group is groups[0] else _compared(group[metric], best)
+        found.append(row | {name: _mean(group[name]) for name in results})
+    write_texts(folder, found)
+    lines = []
+    if len(swept) > MOST_COLUMNS:
+        for number, row in enumerate(found, start=1):
+            values = {key: row.pop(key) for key in swept}
+            named = (f"{key}={value}" for key, value in values.items() if value != "")
+            lines.append(f"{number}: {', '.join(named)}")
+        found = [{" ": number} | row for number, row in enumerate(found, start=1)]
+    texts = [re.sub("([._])(?=.)", "\\1\n", name) for name in found[0] if name not in results]
+    numbers = [name.replace("_", "\n", 1) for name in results]
+    console.print(plain_table(texts, numbers, [row.values() for row in found]))
+    for line in lines:
         show_line(console, line)
     failed = table[table["status"] != "done"]
     for job, status in zip(failed["job"], failed["status"], strict=True):
@@ -304,8 +309,19 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    job = best_job(groups)
-    show_line(console, verdict(folder, job) if job else "no configuration is done")
+    jobs = best_jobs(groups)
+    show_line(console, verdict(folder, jobs) if jobs else "no configuration is done")
+
+
+def write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the table of configurations as sweep.md and, for LaTeX's booktabs, as sweep.tex."""
+    from pandas import DataFrame
+
+    cells = [[*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    lines = [" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in cells]
+    write_text(folder / "sweep.md", "".join(f"| {line} |\n" for line in lines))
+    latex = DataFrame(rows).to_latex(index=False, escape=True)
+    write_text(folder / "sweep.tex", latex.replace("±", r"$\pm$"))
 
 
 def _compared(scores: Any, best: Any) -> str:
@@ -323,23 +339,46 @@ def _mean(values: Any) -> str:
     return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
 
 
-def verdict(folder: Path, job: str) -> str:
-    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
+def verdict(folder: Path, jobs: Sequence[str]) -> str:
+    """Return whether the best configuration, by its jobs, is worth taking over TF-IDF.
 
     It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.training.baseline.differences`.
+    `over_seeds`.
     """
-    metrics = read_json(folder / job / METRICS, dict)
-    if not metrics.get("baseline"):
-        return f"best: {job}; with baseline=true it is compared with TF-IDF"
-    mean, low, high = (100 * share for share in metrics["baseline"]["differences"]["accuracy"])
-    found = f"{job}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
+    runs = [read_json(folder / job / METRICS, dict) for job in jobs]
+    name = jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other seeds"
+    if not all(run.get("baseline") for run in runs):
+        was_tried = all("baseline" in run["seconds"] for run in runs)
+        why = "with baseline=true it is compared with TF-IDF"
+        return f"best: {name}; {'TF-IDF could not be fitted' if was_tried else why}"
+    intervals = [run["baseline"]["differences"]["accuracy"] for run in runs]
+    mean, low, high = (100 * share for share in over_seeds(intervals))
+    found = f"{name}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
     if low > 0:
         return f"best: {found}; take it"
-    seconds = f"{metrics['seconds']['baseline']:.0f} s"
+    seconds = f"{runs[0]['seconds']['baseline']:.0f} s"
     if high < 0:
         return f"best: {found}; take TF-IDF, which trains in {seconds}"
     return f"best: {found}; TF-IDF is as good, and trains in {seconds}"
+
+
+def over_seeds(intervals: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return the mean of differences over n seeds, and its 95 % interval over seeds and texts.
+
+    Of each seed its mean and the ends of its interval over texts are given. The half widths of
+    texts, h, and of seeds add in squares: sqrt(mean(h)^2 + (t s)^2 / n), with the standard
+    deviation s of the seeds' differences, and Student's t of n - 1 degrees of freedom.
+    """
+    from scipy.stats import t  # heavy
+
+    means, lows, highs = zip(*intervals, strict=True)
+    mean = fmean(means)
+    below = mean - fmean(lows)
+    above = fmean(highs) - mean
+    of_seeds = 0.0
+    if len(means) > 1:
+        of_seeds = float(t.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
+    return mean, mean - math.hypot(below, of_seeds), mean + math.hypot(above, of_seeds)
 
 
 def write_best(folder: Path, job: str) -> None:
@@ -352,5 +391,16 @@ def write_best(folder: Path, job: str) -> None:
         return
     for key in ("name", "resume", "outputs_dir"):
         del settings[key]
-    content = {"defaults": ["train", "_self_"], **settings}
+    content = {"defaults": ["train", "_self_"], **literal_texts(settings)}
     write_text(folder / BEST, OmegaConf.to_yaml(content))  # which quotes 1e3 where it is a text
+
+
+def literal_texts(value: Any) -> Any:
+    """Return settings in which Hydra reads a text with ${ in it as that text."""
+    if isinstance(value, dict):
+        return {key: literal_texts(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [*map(literal_texts, value)]
+    if isinstance(value, str):  # backslashes count before a $ alone
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return value

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import optuna
 import yaml
@@ -19,9 +20,9 @@ from rich.console import Console
 
 from headscope.cli.compose import CONFIGS
 from headscope.cli.sweep import score_of, write_best
-from headscope.ground.errors import ConfigError, UserError, first_line, message_of
+from headscope.ground.errors import ConfigError, TrainingError, UserError, first_line, message_of
 from headscope.ground.files import new_folder
-from headscope.ground.signals import Stopped
+from headscope.ground.signals import Stopped, continued
 from headscope.ground.tables import write_frame
 from headscope.ground.terminal import logged, show_line, terminal
 from headscope.settings.checks import check, flatten, override
@@ -43,6 +44,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
 
     Raises:
         ConfigError: for a space that cannot be searched, or a study that has other settings.
+        TrainingError: if no trial is done.
         Stopped, KeyboardInterrupt: after a signal; the next worker resumes the trial.
     """
     console = terminal(console)
@@ -62,7 +64,7 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
             try:
                 study.optimize(lambda trial: run_trial(trial, config, space), callbacks=[enough])
             except KeyboardInterrupt as stopped:
-                raise stopped.__cause__ or stopped from None
+                raise continued(stopped.__cause__ or stopped) from None
             finally:
                 write_frame(folder / TABLE, study.trials_dataframe())
     if done := study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -74,6 +76,8 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, f"all trials: {folder / TABLE}")
+    if not done:
+        raise TrainingError(f"{folder}: no trial is done; {TABLE} has what became of each")
 
 
 def read_space(config: TuneConfig) -> Space:
@@ -81,6 +85,10 @@ def read_space(config: TuneConfig) -> Space:
     path = Path(config.space or CONFIGS / "space.yaml")
     try:
         space: Space = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for values in space.values():
+            if isinstance(values, dict):  # YAML reads 1e-4 as text
+                bounds = {name: float(values[name]) for name in ("low", "high")}
+                values |= {name: value for name, value in bounds.items() if value != values[name]}
         first = {
             key: values[0] if isinstance(values, list) else values["low"]
             for key, values in space.items()
@@ -102,9 +110,8 @@ def suggest(trial: BaseTrial, space: Space) -> dict[str, Any]:
             found[key] = trial.suggest_categorical(key, values)
         elif isinstance(values["low"], int) and isinstance(values["high"], int):
             found[key] = trial.suggest_int(key, **values)
-        else:  # YAML reads 1e-4 as text
-            bounds = {name: float(values[name]) for name in ("low", "high")}
-            found[key] = float(f"{trial.suggest_float(key, **(values | bounds)):.4g}")
+        else:
+            found[key] = float(f"{trial.suggest_float(key, **values):.4g}")
     return found
 
 
@@ -123,7 +130,8 @@ def open_study(config: TuneConfig, folder: Path, space: Space) -> optuna.Study:
     """Return the study, whose settings are these; only its first worker's sampler has the seed."""
     with FileLock(folder / ".tune.lock"):  # two workers may start at once
         storage = optuna.storages.RDBStorage(
-            f"sqlite:///{folder / DATABASE}",
+            # Quoted twice, for SQLAlchemy and for SQLite: a ? would begin the URL's options.
+            f"sqlite:///file:{quote(quote(str(folder / DATABASE)))}?uri=true",
             engine_kwargs={"connect_args": {"timeout": 60}},
             heartbeat_interval=HEARTBEAT_SECONDS,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),

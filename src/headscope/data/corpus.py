@@ -252,9 +252,9 @@ class Split:
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
         """Return the columns text, text_pair (for pairs), label and row, as `Corpus` has them."""
-        names = set(chain.from_iterable(self.labels))
-        index = class_numbers(classes, names)
-        if unknown := names - index.keys():
+        known = set(chain.from_iterable(self.labels))
+        index = class_numbers(classes, known)
+        if unknown := known - index.keys():
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
             hint = " (-1 often marks a split without labels: name another split)"
             raise DataError(

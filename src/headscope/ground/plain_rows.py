@@ -96,7 +96,7 @@ def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
     """Open a file, or standard input for "-", as text: line ends as they are, without a BOM."""
     raw: Any
     if path == "-":
-        raw = io.BufferedReader(sys.stdin.buffer)  # type: ignore[arg-type]
+        raw = io.BufferedReader(sys.stdin.buffer)
     else:
         unpack: Any = PACKED.get(Path(path).suffix, open)
         raw = unpack(path, "rb")

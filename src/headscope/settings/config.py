@@ -34,8 +34,8 @@ from headscope.settings.extension import is_import_path
 EMBEDDED = "licenses"
 ROLES = ("train", "validation", "test")  # the splits of a run
 # Also what is not read: such a path is no Hub id.
-FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt")
-FILE_ENDINGS += (".gz", ".bz2", ".xz", ".zip", ".zst", ".xlsx", ".xls", ".ods")
+READ = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".gz", ".bz2", ".xz")
+FILE_ENDINGS = (*READ, ".zip", ".zst", ".xlsx", ".xls", ".ods")
 SEVERAL = re.compile(r"[*?\[\],]|://")
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
