@@ -7,6 +7,7 @@ Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, listed
+from headscope.ground.errors import ConfigError, UserWarningMessage, listed
 from headscope.ground.plain_rows import renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, plain_table, show_line, terminal
@@ -149,7 +150,9 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
             "cache_dir": str(folder / "cache"),
         },
     }
-    train(override(run.config, changed), Console(quiet=True))
+    with warnings.catch_warnings():  # the run has told the same of the same texts
+        warnings.simplefilter("ignore", UserWarningMessage)
+        train(override(run.config, changed), Console(quiet=True))
     return load_run(folder / "run")
 
 

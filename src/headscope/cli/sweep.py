@@ -37,7 +37,7 @@ from headscope.ground.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.ground.files import new_folder, read_json, remove_empty, write_text
+from headscope.ground.files import missing, new_folder, read_json, remove_empty, write_text
 from headscope.ground.signals import Stopped, continued, end, signals_taken
 from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
@@ -58,7 +58,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     """Run a job for every combination of values; return the highest exit code of the jobs."""
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
-    folder = _sweep_folder(line.overrides)
+    folder, made = _sweep_folder(line.overrides)
     started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]
@@ -81,7 +81,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     finally:
         if not any(folder.glob(f"*/{JOB}")):
             (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
-        remove_empty(folder)
+        remove_empty(made)
     show_table(folder)
     if older := sum(path.stat().st_mtime < started for path in folder.glob(f"*/{JOB}")):
         print(f"{older} of its jobs are of earlier commands")
@@ -91,22 +91,28 @@ def run_sweep(line: compose.CommandLine) -> int:
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
-def _sweep_folder(overrides: Iterable[Override]) -> Path:
-    """Return the folder of a sweep, by outputs_dir and name, which all its jobs share."""
+def _sweep_folder(overrides: Iterable[Override]) -> tuple[Path, list[Path]]:
+    """Return the folder of a sweep, by outputs_dir and name, which all its jobs share.
+
+    Beside it are the folders that did not exist: it, and those above it.
+    """
     given = {
         entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()
     }
     if "hydra.sweep.dir" in given:
-        return Path(str(given["hydra.sweep.dir"]))
+        folder = Path(str(given["hydra.sweep.dir"]))
+        return folder, missing(folder)
     place = Path(TrainConfig(outputs_dir=str(given.get("outputs_dir", "outputs"))).outputs_dir)
     name = given.get("name")
     if name is None:
-        return new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+        made = missing(place)
+        folder = new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+        return folder, [folder, *made]
     validate(TrainConfig, {"name": str(name)})
     folder = place / str(name)
     if is_run(folder):
         raise ConfigError(f"name: expected a name without a run, got {name!r}; {folder} is one")
-    return folder
+    return folder, missing(folder)
 
 
 class Job:

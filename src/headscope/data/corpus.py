@@ -34,7 +34,7 @@ from headscope.data.columns import (
     values,
 )
 from headscope.data.rows import check_names, read_own
-from headscope.data.source import load_source, quiet, reason
+from headscope.data.source import files_of, load_source, quiet, reason
 from headscope.data.splits import (
     cut,
     in_order,
@@ -102,6 +102,9 @@ def load_corpus(config: DataConfig) -> Corpus:
     warn_of_similar_labels(labels, config)
     splits = {role: split.with_labels(labels, config) for role, split in given.items()}
     corpus = Corpus(DatasetDict(splits), labels)
+    if files := files_of(config):
+        used = [name for name in names.values() if name in files]
+        corpus.facts["files"] = {name: files[name] for name in used}
     for role, split in given.items():
         if dropped := len(source[split.name]) - len(split.labels):
             corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped

@@ -1,6 +1,7 @@
 """Any source of texts as a DatasetDict: default data, Hub id, folder, files, your own function."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -48,13 +49,8 @@ def load_source(config: DataConfig) -> DatasetDict:
         with quiet():
             if path.is_dir():
                 return load_folder(path, config)
-            files = {
-                config.train_split: config.path,
-                config.validation_split or "validation": config.validation_path,
-                config.test_split or "test": config.test_path,
-            }
             return DatasetDict(
-                {split: load_files([Path(file)], config) for split, file in files.items() if file}
+                {split: load_files([Path(file)], config) for split, file in own_files(config)}
             )
     except DataError:
         raise
@@ -95,6 +91,31 @@ def load_folder(path: Path, config: DataConfig) -> DatasetDict:
     if config.label_column in features:  # such as a ClassLabel with its names
         splits = splits.cast_column(config.label_column, features[config.label_column])
     return splits
+
+
+def files_of(config: DataConfig) -> dict[str, list[str]]:
+    """Return the files of each split; those of a folder by their names in it. The Hub has none."""
+    path = Path(config.path)
+    if config.path == EMBEDDED or not is_local(config.path):
+        return {}
+    if not path.is_dir():
+        return {split: [file] for split, file in own_files(config)}
+    with quiet():
+        files = datasets.load_dataset_builder(str(path), config.name).config.data_files or {}
+    return {
+        str(split): [os.path.relpath(file, path.resolve()) for file in found]
+        for split, found in files.items()
+    }
+
+
+def own_files(config: DataConfig) -> list[tuple[str, str]]:
+    """Return each split that has a file of its own, and the file."""
+    files = [
+        (config.train_split, config.path),
+        (config.validation_split or "validation", config.validation_path),
+        (config.test_split or "test", config.test_path),
+    ]
+    return [(split, file) for split, file in files if file]
 
 
 def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None = None) -> Dataset:

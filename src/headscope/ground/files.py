@@ -96,11 +96,16 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
-def remove_empty(folder: Path) -> None:
-    """Remove a folder and the one above it, as far as they are empty."""
-    with suppress(OSError):
-        folder.rmdir()
-        folder.parent.rmdir()
+def missing(folder: Path) -> list[Path]:
+    """Return which of a folder and those above it do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those of some folders that are empty, the innermost first."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 # Reading a run's files: the content, or one RunError.

@@ -6,7 +6,7 @@ Free of lightning, so that predicting starts fast.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -32,6 +32,9 @@ from headscope.runs.prediction import by_length, split_logits
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import TrainConfig
 
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # A forked child lacks the threads of torch's pool, and would wait for them for ever.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
 TextOrPair = str | tuple[str, ...]

@@ -77,7 +77,10 @@ def show_report(console: Console, report: Report) -> None:
     show_line(console, f"run folder: {report.folder}")
     if WORDS in facts:
         show_line(console, f"all test texts: {report.folder / REPORT}")
-    show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
+    parent = Path(report.config.outputs_dir)
+    if not report.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
+        parent = report.folder.parent
+    show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
 
 
 def show_heads(

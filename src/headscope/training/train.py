@@ -6,7 +6,7 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,21 +23,19 @@ from torch import Tensor, nn
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, warn
-from headscope.ground.files import new_folder, remove_empty
+from headscope.ground.files import missing, new_folder, remove_empty
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
-from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.runs.abstaining import accuracy_curve, most_unknown
 from headscope.runs.folder import save_copies, save_model
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.runs.texts import check_data
-from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import ROLES, TrainConfig, is_run
 from headscope.training.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.training.callbacks import Best, RunCheckpoint, without_needless_warnings
@@ -86,6 +84,8 @@ def train(
         if not is_rank_zero():
             console = Console(quiet=True)
             warnings.simplefilter("ignore")  # rank 0 shows them
+        made = missing(Path(config.outputs_dir, config.name or ""))
+        is_ours = config.name is None and config.resume is None  # the folder, for lack of a name
         folder = Path(broadcast(str(create_run_folder(config) if is_rank_zero() else "")))
         config.name = broadcast(config.name)
         try:
@@ -101,7 +101,7 @@ def train(
                 raise KeyboardInterrupt(str(stopped)) from None
             raise
         finally:
-            remove_empty(folder)
+            remove_empty([folder] * is_ours + made)
 
 
 def _train(
@@ -233,7 +233,7 @@ def _prepare(
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if before is not None:
-        check_data(folder, before, labels, digests)
+        check_data(folder, before, labels, digests, "or train a new run on these: name=...")
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -378,23 +378,3 @@ def _control(setup: Setup, data: TextDataModule, console: Console) -> Compared:
         trainer.logger.experiment.close()  # type: ignore[union-attr]
         logits, targets = _logits_of(trainer, module, data, "test")
     return Compared.of(name, logits, targets, module.objective)
-
-
-def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> ShownRun:
-    """Train by keys of `headscope train`, and return the run.
-
-        headscope.train({"data.path": "reviews.csv", "trainer.max_epochs": 4})
-        headscope.train(data={"path": "reviews.csv"}, seed=1)
-
-    Args:
-        settings: keys with their values, written with dots or as dictionaries in one another.
-        keys: the same; a key given twice has the value that stands here.
-
-    Raises:
-        ConfigError, DataError, RunError, TrainingError: for what you can fix.
-    """
-    config = override(TrainConfig(), flatten(settings or {}) | flatten(keys))
-    check(config)
-    report = train(config)
-    assert report is not None, "rank 0 alone has a report"
-    return load_shown(report.folder, allow_code=True)
