@@ -324,10 +324,10 @@ def test_an_explanation_is_printed_words_first() -> None:
 def test_mean_contributions_are_those_of_each_text() -> None:
     model, (ids, padding, _) = classifier(num_layers=2), inputs()
     batch = Batch(ids, padding, None, torch.tensor([-1, -1]), torch.tensor([0, 1]))
-    found: Any = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
-    assert (found["texts"], found["against"]) == (2 * B, "the runner-up")
+    found = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
+    assert (found.texts, found.against) == (2 * B, "the runner-up")
     mean = likeliest_log_odds(model(ids, padding) / 2, ONE_CLASS).mean().item()
-    last = sum(found["heads"][1]) + found["past"][1] + found["biases"][2]
+    last = sum(found.heads[1]) + found.past[1] + found.biases[2]
     assert last == pytest.approx(mean, abs=1e-9)
 
 

@@ -16,6 +16,7 @@ from headscope.heads.measures import HeadStatistics
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
+from headscope.settings.checks import override
 from headscope.settings.commands import InspectConfig
 from headscope.settings.config import TrainConfig, TrainerConfig
 from headscope.training.module import chosen_precision
@@ -120,12 +121,18 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
 def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.training.report.MOST_CLASSES", 1)
+    monkeypatch.setattr("headscope.results.report.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
-    config.model.pooling = "additive"
-    config.model.attention, config.model.causal = "shared_projection", True
-    config.inspection.probes = ["a lovely day and " * 6, "日本語 <b>bold</b>"]
-    config.inspection.texts = 10
+    config = override(
+        config,
+        {
+            "model.pooling": "additive",
+            "model.attention": "shared_projection",
+            "model.causal": True,
+            "inspection.probes": ["a lovely day and " * 6, "日本語 <b>bold</b>"],
+            "inspection.texts": 10,
+        },
+    )
     folder = train(config).folder
     events, arrays, index = events_of(folder), arrays_of(folder), read_index(folder / "heads")
     assert "text_1/contributions/words" in arrays

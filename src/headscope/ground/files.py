@@ -96,6 +96,11 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
+def home(path: str | Path) -> Path:
+    """Return a path with "~" at its start replaced by the home directory, if that user exists."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
+
+
 def missing(folder: Path) -> list[Path]:
     """Return which of a folder and those above it do not exist, the innermost first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]

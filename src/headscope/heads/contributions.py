@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
+
+# Of a batch that is split, padding included: every map is kept for it, in float32.
+SPLIT_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -214,23 +217,41 @@ def split_likeliest(
     )
 
 
+class MeanContributions(NamedTuple):
+    """Means over texts of what `split_likeliest` finds.
+
+    Attributes:
+        against: what the likeliest class is held against.
+        texts: their number.
+        heads: through each head of each layer.
+        past: past each layer.
+        biases: added before the attention of each layer, and after the last.
+    """
+
+    against: str
+    texts: int
+    heads: list[list[float]]
+    past: list[float]
+    biases: list[float]
+
+
 def mean_contributions(
     model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
-) -> dict[str, object]:
-    """Return the means over texts of what `split_likeliest` finds, as metrics.json has them."""
-    found = []
+) -> MeanContributions:
+    """Return the means over texts of what `split_likeliest` finds."""
+    of_batches = []
     for batch in batches:
         parts = split_likeliest(model, batch, objective, temperature)
         heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
-        found.append((heads, parts.past[..., 0], parts.biases[..., 0]))
-    heads, past, biases = (torch.cat(part) for part in zip(*found, strict=True))
-    return {
-        "against": "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
-        "texts": len(heads),
-        "heads": heads.mean(dim=0).tolist(),
-        "past": past.mean(dim=0).tolist(),
-        "biases": biases.mean(dim=0).tolist(),
-    }
+        of_batches.append((heads, parts.past[..., 0], parts.biases[..., 0]))
+    heads, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
+    return MeanContributions(
+        "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        len(heads),
+        heads.mean(dim=0).tolist(),
+        past.mean(dim=0).tolist(),
+        biases.mean(dim=0).tolist(),
+    )
 
 
 def explain(

@@ -11,8 +11,9 @@ import pandas as pd
 
 from headscope.data.batching import TextBatches
 from headscope.ground.errors import LivePageError, RunError
-from headscope.ground.files import read_json
+from headscope.ground.files import home, read_json
 from headscope.ground.tables import write_frame
+from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.model.objective import Answer
@@ -69,7 +70,7 @@ class TextsReport:
     def save_words(self, path: Path) -> None:
         """Write words.csv: the table of words, with an example for each."""
         examples = [JOIN.join(self.texts[row])[:EXAMPLE] for row in self.words["example"]]
-        write_frame(path, self.words.assign(example=examples).round(4))
+        write_frame(home(path), self.words.assign(example=examples).round(4))
 
 
 def report_of(
@@ -79,7 +80,7 @@ def report_of(
     budget = run.config.data.tokens_per_batch
     encoded = run.encode(texts)
     predictions = run.label(encoded, budget)
-    rows = [*by_length(encoded.lengths, budget)]
+    rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
     parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]

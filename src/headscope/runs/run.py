@@ -19,6 +19,7 @@ from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import RunError, listed
+from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
@@ -232,5 +233,5 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if its file is missing or damaged, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
-    folder = Path(os.path.expanduser(folder))  # noqa: PTH111 - Path's own raises for no such user
+    folder = home(folder)
     return Run(folder, *load_model(folder, allow_code))

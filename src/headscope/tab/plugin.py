@@ -20,6 +20,7 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
+from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
     is_of_heads,
     numbers_of,
@@ -192,7 +193,9 @@ class HeadsPlugin(TBPlugin):
             from headscope.record.words import listed_words
 
             texts = dict.fromkeys(("class", "word", "example"), str)
-            return _json(request, listed_words(read_csv(path, dtype=texts, keep_default_na=False)))
+            table = read_csv(path, dtype=texts, keep_default_na=False)
+            table[[*texts]] = table[[*texts]].map(from_csv_cell)
+            return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
