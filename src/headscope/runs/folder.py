@@ -35,6 +35,7 @@ from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kep
 from headscope.settings.config import TrainConfig, is_run
 
 CONFIG = "config.yaml"
+COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 REPORT = "report.html"

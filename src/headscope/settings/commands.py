@@ -73,17 +73,20 @@ class WritesFile(Settings):
         default=False, kw_only=True, description="replace the output if it exists"
     )
 
-    def _conflicts(self) -> Conflicts:
+    def outputs(self) -> list[Path]:
+        """Return every file that the command writes where the user says, `output` first."""
         output = getattr(self, "output", None)
-        if output in (None, "-"):
-            return
-        path = Path(output)
-        if path.suffix not in self.endings:
-            yield "output", f"a name that ends in {' or '.join(self.endings)}"
-        elif path.exists() and not path.is_file():
-            yield "output", "the name of a file"
-        elif path.exists() and path.stat().st_size and not self.overwrite:
-            yield "output", "a file that does not exist", "overwrite=true replaces it"
+        return [] if output in (None, "-") else [Path(output)]
+
+    def _conflicts(self) -> Conflicts:
+        for number, path in enumerate(self.outputs()):
+            file = f"a place where {path.name}" if number else "a file that"
+            if number == 0 and path.suffix not in self.endings:
+                yield "output", f"a name that ends in {' or '.join(self.endings)}"
+            elif path.exists() and not path.is_file():
+                yield "output", f"{file} is a file" if number else "the name of a file"
+            elif path.exists() and path.stat().st_size and not self.overwrite:
+                yield "output", f"{file} does not exist", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -131,6 +134,10 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
     seconds: Annotated[float, Field(gt=0)] = key(
         20.0, "for contributions of words; every text is predicted"
     )
+
+    def outputs(self) -> list[Path]:
+        """Return the page, and the table that is written beside it."""
+        return [*super().outputs(), Path(self.output).with_name("words.csv")]
 
 
 @dataclass(config=STRICT, frozen=True)
