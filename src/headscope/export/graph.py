@@ -16,9 +16,10 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from headscope.data import ngrams
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
-from headscope.ground.files import replacing, write_text
+from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
@@ -51,7 +52,7 @@ class Graph(nn.Module):
             inputs.append((ngram_ids, ngram_places, input_ids[:, 0]))
         logits = self.model(*inputs)
         # In float64, as headscope predicts.
-        probabilities = self.run.objective.probabilities(logits.double() / self.run.temperature)
+        probabilities = self.run.reading.probabilities(logits.double())
         predicted = self.run.objective.predicted(probabilities)
         return {"logits": logits, "probabilities": probabilities, "predicted": predicted}
 
@@ -68,11 +69,9 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder / "model.onnx")
-            shutil.copyfile(str(plain_rows.__file__), folder / "plain_rows.py")
-            script = Path(__file__).with_name("classify.py").read_text(encoding="utf-8")
-            # There the two files lie side by side, without the package.
-            script = script.replace("from headscope.ground.plain_rows", "from plain_rows")
-            write_text(folder / "classify.py", script)
+            beside = [Path(str(module.__file__)) for module in (ngrams, plain_rows)]
+            for file in (Path(__file__).with_name("classify.py"), *beside):
+                shutil.copyfile(file, folder / file.name)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"

@@ -32,7 +32,7 @@ from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import Reading
 from headscope.record.explanation import CLASSES_KEPT, Explanation
 from headscope.record.reader import numbers_of
 from headscope.record.schema import Arrays, PageText, Text, stack_layers
@@ -96,14 +96,12 @@ def make_probe(
 def run_probe(
     model: nn.Module,
     probe: Probe,
-    classes: list[str],
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
+    reading: Reading | None,
     with_ablations: bool = False,
 ) -> ProbeOutput:
-    """Run the model in eval mode on one probe; the logits are divided by the temperature.
+    """Run the model in eval mode on one probe.
 
-    Ablations take a forward pass for each head. Of a model without classes there are maps alone.
+    Ablations take a forward pass for each head. Without a reading of logits there are maps alone.
     """
     batch = moved(probe.batch, device_of(model))
     calls: dict[str, AttentionCall] = {}
@@ -114,35 +112,34 @@ def run_probe(
             calls[name] = call
 
     with observe(model, keep):
-        if classes:
-            own = (probe.text.tokens, classes, objective, temperature)
-            explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
-        else:
+        if reading is None:
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
+        else:
+            tokens = probe.text.tokens
+            explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
     layers = list(calls)
     difference = max((call.difference() for call in calls.values()), default=0.0)
     arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
     for number, call in enumerate(calls.values()):
         weights = call.weights()[0].cpu().numpy()  # [H, T, T]
         arrays[f"layer_{number}/weights"] = weights.astype(np.float32)
-    if explanation is None:
+    if reading is None or explanation is None:
         return ProbeOutput(probe.text, layers, {}, arrays, None)
     probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
-    (answer,) = objective.names(objective.predicted(probabilities), classes)
+    predicted = reading.objective.predicted(probabilities)
+    (answer,) = reading.objective.names(predicted, reading.classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
-        arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
+        arrays["given"] = np.array([name in answer for name in reading.classes], dtype=np.uint8)
     if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
         arrays |= explanation.arrays()
     if with_ablations and headed_layers(model):
-        arrays |= ablate_each_head(model, probe, objective, temperature)
+        arrays |= ablate_each_head(model, probe, reading)
     return ProbeOutput(probe.text, layers, explanation.probabilities, arrays, explanation)
 
 
-def ablate_each_head(
-    model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0
-) -> Arrays:
+def ablate_each_head(model: nn.Module, probe: Probe, reading: Reading) -> Arrays:
     """Return each class's probability with a head ablated to zero, in float32.
 
     without/heads [L, H, C], NaN where a layer has fewer heads.
@@ -151,7 +148,7 @@ def ablate_each_head(
     def without(name: str, head: int) -> Float[np.ndarray, " C"]:
         with ablate(model, {(name, head): "zero"}):
             logits = logits_of(model, probe.batch).float().cpu()
-        return objective.probabilities(logits / temperature)[0].numpy()
+        return reading.probabilities(logits)[0].numpy()
 
     with torch.no_grad(), eval_mode(model):
         layers = [
@@ -238,24 +235,23 @@ def record_best(
     step: int,
     model: nn.Module,
     probes: Sequence[Probe],
-    objective: Objective,
-    temperature: float = 1.0,
+    reading: Reading,
     study: Study | None = None,
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
     With a study its numbers too, and the probabilities without each head.
     """
-    own = (recorder.index.classes, objective, temperature, study is not None)
-    arrays = head_report([run_probe(model, probe, *own) for probe in probes])
+    is_studied = study is not None
+    arrays = head_report([run_probe(model, probe, reading, is_studied) for probe in probes])
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step
         where = f"step {step}, the best checkpoint, on {study.texts} texts"
         recorder.index.notes["ablation"] = f"measured at {where}"
-    if temperature != 1:
+    if reading.temperature != 1:
         recorder.index.notes["temperature"] = (
-            f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
+            f"logits of step {step}, the best checkpoint, are divided by {reading.temperature:.3f}"
         )
     recorder.amend(step, arrays)
 

@@ -83,7 +83,7 @@ def report_of(
     rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
-    parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
+    parts = [*split_texts(run.model, drawn, run.reading, seconds)]
     layers = enumerate(parts[0].heads)
     heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
     words = []

@@ -23,7 +23,7 @@ from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
-from headscope.model.objective import Objective
+from headscope.model.objective import Objective, Reading
 from headscope.model.running import lock_of
 from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
@@ -110,6 +110,11 @@ class Run:
         """Single-label, or multi-label with a threshold for each class."""
         return self.chosen.objective(self.config)
 
+    @property
+    def reading(self) -> Reading:
+        """What the logits mean."""
+        return Reading(self.labels, self.objective, self.temperature)
+
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
         return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
@@ -152,7 +157,7 @@ class Run:
             by_rows = (batches[rows] for rows in by_length(texts.lengths, budget))
             logits, _ = split_logits(self.model, by_rows, self.device)
         # In float64, so that no text changes its label.
-        shares = self.objective.probabilities(logits.double() / self.temperature)  # [N, C]
+        shares = self.reading.probabilities(logits.double())  # [N, C]
         if not shares.isfinite().all():
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
@@ -193,14 +198,13 @@ class Run:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
         encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        own = (tokens, self.labels, self.objective, self.temperature)
-        explanation = explain(self.model, self._batch(parts), *own, label)
+        explanation = explain(self.model, self._batch(parts), tokens, self.reading, label)
         with torch.no_grad(), eval_mode(self.model):
             of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]
         pair = [self.labels.index(explanation.label)]
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
-        first, *rest = (of_empty[pair] / self.temperature).tolist()
+        first, *rest = self.reading.scaled(of_empty[pair]).tolist()
         return replace(explanation, empty=first - sum(rest))
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:

@@ -26,7 +26,7 @@ from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe
 from headscope.heads.study import Advance, Study, study, warn_below_chance
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import lock_of
 from headscope.record.schema import Text
@@ -118,7 +118,7 @@ class SequenceClassifier(PretrainedClassifier):
 
     def output(self, probe: Probe) -> ProbeOutput:
         """Return what the model makes of a text, with the probabilities without each head."""
-        output = run_probe(self, probe, self.labels, self.objective, with_ablations=True)
+        output = run_probe(self, probe, Reading(self.labels, self.objective), with_ablations=True)
         return named_as_captured(output)
 
     def is_cut(self, text: TextOrPair) -> bool:
