@@ -50,7 +50,8 @@ TABLE = "sweep.csv"
 BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
-MOST_COLUMNS = 2  # of settings; the values of more stand below the table
+MOST_COLUMNS = 2  # of settings; the values of more, or of wider ones, stand below the table
+UNBOUNDED = 10_000  # a screen on which any table fits
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -281,7 +282,7 @@ def show_table(folder: Path, console: Any = None) -> None:
     the seeds' noise of the best if their means differ by less than two standard errors of the
     difference.
     """
-    from headscope.ground.terminal import plain_table, show_line, terminal  # heavy
+    from headscope.ground.terminal import show_line, terminal  # heavy
 
     console = terminal(console)
     table = write_table(folder)
@@ -301,15 +302,17 @@ def show_table(folder: Path, console: Any = None) -> None:
         found.append(row | {name: _mean(group[name]) for name in results})
     write_texts(folder, found)
     lines = []
-    if len(swept) > MOST_COLUMNS:
+    screen = _screen_table(found, results)
+    unbounded = console.options.update(width=UNBOUNDED)
+    narrowest = console.measure(screen, options=unbounded).minimum + 2 * len(screen.columns)
+    if swept and (len(swept) > MOST_COLUMNS or narrowest > console.width):
         for number, row in enumerate(found, start=1):
             values = {key: row.pop(key) for key in swept}
             named = (f"{key}={value}" for key, value in values.items() if value != "")
             lines.append(f"{number}: {', '.join(named)}")
-        found = [{" ": number} | row for number, row in enumerate(found, start=1)]
-    texts = [re.sub("([._])(?=.)", "\\1\n", name) for name in found[0] if name not in results]
-    numbers = [name.replace("_", "\n", 1) for name in results]
-    console.print(plain_table(texts, numbers, [row.values() for row in found]))
+        numbered = [{" ": number} | row for number, row in enumerate(found, start=1)]
+        screen = _screen_table(numbered, results)
+    console.print(screen)
     for line in lines:
         show_line(console, line)
     failed = table[table["status"] != "done"]
@@ -324,6 +327,18 @@ def show_table(folder: Path, console: Any = None) -> None:
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
     jobs = best_jobs(groups)
     show_line(console, verdict(folder, jobs) if jobs else "no configuration is done")
+
+
+def _screen_table(rows: list[dict[str, Any]], results: Sequence[str]) -> Any:
+    """Return the table of configurations, whose headings have a line for each word."""
+    from headscope.ground.terminal import plain_table  # heavy
+
+    texts = [re.sub("([._])(?=.)", "\\1\n", name) for name in rows[0] if name not in results]
+    numbers = [name.replace("_", "\n", 1) for name in results]
+    table = plain_table(texts, numbers, [row.values() for row in rows])
+    for column, name in zip(table.columns, texts, strict=False):
+        column.min_width = max(map(len, name.split("\n")))
+    return table
 
 
 def write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
