@@ -34,7 +34,7 @@ os.environ |= {
 }
 
 
-LONGEST = ("test_processes", "test_readme", "test_launchers", "test_tune")
+LONGEST = ("test_processes", "test_readme", "test_launchers")
 gc.disable()  # until all is imported, of which nothing is ever freed
 
 

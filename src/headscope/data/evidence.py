@@ -179,10 +179,10 @@ class EvidenceVocabulary:
     @classmethod
     def of(cls, keys: Int[Tensor, " n"]) -> "EvidenceVocabulary":
         """Return the vocabulary of a file's keys; ValueError unless they are sorted."""
-        found = keys.numpy().view(np.uint64)
-        if not (found[1:] > found[:-1]).all():
+        numbers = keys.numpy().view(np.uint64)
+        if not (numbers[1:] > numbers[:-1]).all():
             raise ValueError("expected sorted keys of n-grams")
-        return cls(found)
+        return cls(numbers)
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:

@@ -53,18 +53,18 @@ class Classifier:
         self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
-        self.inputs = [each.name for each in self.session.get_inputs()]
+        self.inputs = [tensor.name for tensor in self.session.get_inputs()]
 
     def predict(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """Return for each text, or for the only one, its prediction and probabilities."""
         texts = [texts] if isinstance(texts, str) else texts
         parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
         columns = self.settings["columns"]
-        for number, each in enumerate(parts):
-            if len(each) != len(columns) or not all(isinstance(part, str) for part in each):
-                raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {each}")
-            "".join(each).encode()  # half a surrogate pair cannot be encoded
-        given = [each if len(each) == 2 else each[0] for each in parts]
+        for number, part in enumerate(parts):
+            if len(part) != len(columns) or not all(isinstance(text, str) for text in part):
+                raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {part}")
+            "".join(part).encode()  # half a surrogate pair cannot be encoded
+        given = [part if len(part) == 2 else part[0] for part in parts]
         encodings = self.tokenizer.encode_batch(given)
         rows: list[dict[str, Any]] = [{}] * len(parts)
         order = sorted(range(len(parts)), key=lambda row: -len(encodings[row]))
@@ -85,10 +85,10 @@ class Classifier:
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
-        for row, each in enumerate(encodings):
-            tensors["input_ids"][row, : len(each)] = each.ids
-            tensors["attention_mask"][row, : len(each)] = 1
-            tensors["token_type_ids"][row, : len(each)] = each.type_ids
+        for row, encoding in enumerate(encodings):
+            tensors["input_ids"][row, : len(encoding)] = encoding.ids
+            tensors["attention_mask"][row, : len(encoding)] = 1
+            tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
         given = {name: tensors[name] for name in self.inputs}

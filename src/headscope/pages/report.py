@@ -125,7 +125,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "name": name,
         "texts": [JOIN.join(parts) for parts in report.texts],
         "given": [*map(place, report.given)],
-        "predicted": [place(each.label) for each in report.predictions],
+        "predicted": [place(prediction.label) for prediction in report.predictions],
         "answers": [*places],
         "confidence": [round(max(each.probabilities.values()), 5) for each in report.predictions],
         "unfamiliar": [each.is_unfamiliar for each in report.predictions],

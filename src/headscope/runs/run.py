@@ -216,7 +216,7 @@ class Run:
         parts = []
         for number, text in enumerate(as_list(texts, "texts")):
             given = text if isinstance(text, tuple | list) else (text,)
-            part = tuple(found for one in given if (found := as_text(one)) is not None)
+            part = tuple(content for one in given if (content := as_text(one)) is not None)
             if not len(part) == len(given) == count:
                 expected = "a pair (text, text_pair)" if count == 2 else "a text"
                 raise ValueError(
