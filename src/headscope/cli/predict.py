@@ -15,8 +15,7 @@ import torch
 from rich.console import Console
 
 from headscope.data.batching import EncodedTexts
-from headscope.data.columns import joined_labels
-from headscope.data.rows import is_blank, no_column, read_rows
+from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
 from headscope.ground.errors import ConfigError, DataError, RunError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows

@@ -13,14 +13,12 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List
 
-from headscope.data.rows import is_blank
+from headscope.data.rows import COLLECTION, is_blank
 from headscope.ground.errors import DataError, listed, shown
 from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
 WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # 007 is a name
-# A list or an object as pandas, numpy or Label Studio write it into a cell.
-COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
 Names = list[str] | None  # of the labels of a row; None where there is a gap
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -178,16 +176,6 @@ def _json_list(text: str) -> list[Any] | None:
     if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
         return None
     return value
-
-
-def joined_labels(labels: list[str], classes: Iterable[str], separator: str) -> str | list[str]:
-    """Return labels as a csv cell that `labels_of` reads: joined, or a list if that is no way back.
-
-    That is so where the name of any class has the separator in it, or looks like a list.
-    """
-    if any(separator in name or COLLECTION.fullmatch(name) for name in classes):
-        return labels
-    return separator.join(labels)
 
 
 def label_name(label: Any, names: Sequence[str] = ()) -> str:

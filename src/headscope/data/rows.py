@@ -18,6 +18,9 @@ from headscope.settings.config import EMBEDDED, DataConfig
 READABLE = {**FORMATS, ".parquet": "parquet"}
 ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
 
+# A list or an object as pandas, numpy or Label Studio write it into a cell.
+COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
+
 
 def format_of(path: Path) -> str:
     """Return the format of a file by the ending of its name; a DataError for another ending."""
@@ -127,6 +130,16 @@ def as_list(column: Any, key: str) -> list[Any]:
         raise ValueError(f"{key}: expected a list or one column, got a {kind}; name its column")
     to_list = getattr(column, "tolist", None) or getattr(column, "to_pylist", None)
     return list(column) if to_list is None else to_list()
+
+
+def joined_labels(labels: list[str], classes: Iterable[str], separator: str) -> str | list[str]:
+    """Return labels as a csv cell that `labels_of` reads: joined, or a list if that is no way back.
+
+    That is so where the name of any class has the separator in it, or looks like a list.
+    """
+    if any(separator in name or COLLECTION.fullmatch(name) for name in classes):
+        return labels
+    return separator.join(labels)
 
 
 def is_blank(text: str) -> bool:
