@@ -301,20 +301,7 @@ def show_table(folder: Path, console: Any = None) -> None:
             row[""] = "best" if group is groups[0] else _compared(group[metric], best)
         found.append(row | {name: _mean(group[name]) for name in results})
     write_texts(folder, found)
-    lines = []
-    screen = _screen_table(found, results)
-    unbounded = console.options.update(width=UNBOUNDED)
-    narrowest = console.measure(screen, options=unbounded).minimum + 2 * len(screen.columns)
-    if swept and (len(swept) > MOST_COLUMNS or narrowest > console.width):
-        for number, row in enumerate(found, start=1):
-            values = {key: row.pop(key) for key in swept}
-            named = (f"{key}={value}" for key, value in values.items() if value != "")
-            lines.append(f"{number}: {', '.join(named)}")
-        numbered = [{" ": number} | row for number, row in enumerate(found, start=1)]
-        screen = _screen_table(numbered, results)
-    console.print(screen)
-    for line in lines:
-        show_line(console, line)
+    _print_table(console, found, swept, results)
     failed = table[table["status"] != "done"]
     for job, status in zip(failed["job"], failed["status"], strict=True):
         show_line(console, f"{job}: {status}")
@@ -327,6 +314,26 @@ def show_table(folder: Path, console: Any = None) -> None:
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
     jobs = best_jobs(groups)
     show_line(console, verdict(folder, jobs) if jobs else "no configuration is done")
+
+
+def _print_table(
+    console: Any, rows: list[dict[str, Any]], swept: Sequence[str], results: Sequence[str]
+) -> None:
+    """Print the table of configurations, the settings below it where they do not fit."""
+    from headscope.ground.terminal import show_line  # heavy
+
+    screen = _screen_table(rows, results)
+    unbounded = console.options.update(width=UNBOUNDED)
+    narrowest = console.measure(screen, options=unbounded).minimum + 2 * len(screen.columns)
+    is_below = bool(swept) and (len(swept) > MOST_COLUMNS or narrowest > console.width)
+    if is_below:
+        kept = [{key: row[key] for key in row if key not in swept} for row in rows]
+        numbered = [{" ": number} | row for number, row in enumerate(kept, start=1)]
+        screen = _screen_table(numbered, results)
+    console.print(screen)
+    for number, row in enumerate(rows if is_below else [], start=1):
+        named = ", ".join(f"{key}={row[key]}" for key in swept if row[key] != "")
+        show_line(console, f"{number}: {named}")
 
 
 def _screen_table(rows: list[dict[str, Any]], results: Sequence[str]) -> Any:
