@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,10 @@ TEXTS = [
     Text("first", ["[CLS]", "日本", "</script>", "\ud800"], "日本</script>"),
     Text("second", ["a", "b"], "ab", "x"),
 ]
+WORDS = [("don't", 1, 4), ("\ud800", 4, 5)]
+SPANS = Text(
+    "spans", ["[CLS]", *"don't"[:3], "x"], "don x", words=WORDS, places=[(0, 0)] * 5, special=[0]
+)
 PAIR = Text(
     "pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None]
 )
@@ -39,6 +44,18 @@ def steps_in(folder: Path) -> list[int]:
     files = {path.name for path in (folder / FOLDER).iterdir()}
     assert files == {INDEX, *(step.file for step in steps)}
     return [step.step for step in steps]
+
+
+def test_words_are_read_as_they_were_written_and_hold_no_token_twice(tmp_path: Path) -> None:
+    HeadRecorder(tmp_path, [SPANS]).write(0, step_of(texts=[SPANS]))
+    (read,) = read_index(tmp_path / FOLDER).texts
+    assert read == SPANS
+    assert read.words == [("don't", 1, 4), ("?", 4, 5)]  # half a character has no UTF-8
+    for words in ([("a", 1, 3), ("b", 2, 4)], [("a", 3, 6)], [("a", 2, 2)], [("a", -1, 2)]):
+        with pytest.raises(ValueError, match="spans: expected words of 5 tokens, got "):
+            replace(SPANS, words=words)
+    with pytest.raises(ValueError, match="spans: expected places of 5 tokens, got 1"):
+        replace(SPANS, places=[(0, 0)])
 
 
 def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -134,7 +151,7 @@ def test_what_is_no_map_is_rejected_with_its_place(
     [
         (lambda content: content[:-9], "cannot be read"),
         (lambda content: "", "cannot be read"),
-        (lambda content: content.replace('"version":3', '"version":2'), "of version 3 are read"),
+        (lambda content: content.replace('"version":4', '"version":3'), "of version 4 are read"),
         (lambda content: content.replace('"classes"', '"unknown"'), "unknown: "),
         (lambda content: content.replace('"step":0', '"step":"zero"'), r"steps\.0\.step: "),
         (lambda content: content.replace(":[null,0", ":[null,7"), r"texts\.0: .*segments"),

@@ -307,12 +307,12 @@ def finished(tmp_path: Path) -> HeadRecorder:
     recorder = answered_run(tmp_path / "映画 評")
     (tmp_path / "映画 評" / "model.safetensors").touch()
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
-        names = ["class", "word", "sum", "mean", "texts", "example", "layer 0 head 0"]
+        names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
-            ["good", "fine", 3.5, 1.75, 2, "a fine day", 0.5],
-            ["good", "awful", -2, -2, 1, "an awful day", 1],
+            ["good", "fine", 1.75, 0.25, 6, "a fine day", 0.5],
+            ["good", "awful", -2, 0.5, 5, "an awful day", 1],
         ]
-        csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, 1, 1, HOSTILE[0], 0]])
+        csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, "", 1, HOSTILE[0], 0]])
     return recorder
 
 
@@ -335,7 +335,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.find("summary >> text=Words that the run learned").wait_for()  # they come last
     tab.unfold()
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
-    tab.says(".word-lists table >> nth=1", "−2.00−2.001an awful day")
+    tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
     tab.find(".choose-word-source").select_option("layer 0 head 0")
     tab.shows(".word-lists table >> nth=0 >> tbody th", ["awful", "fine"])
     tab.find(".choose-word-class").select_option("bad")

@@ -11,7 +11,7 @@ from heads_server import maps_of, write_run
 
 from chromium import PageOpener, contrast
 from headscope.record.schema import PageText, Text
-from headscope.tab.html import bundled, page
+from headscope.tab.html import bundled, texts_page
 from records import step_arrays
 
 CLASSES = ["bad", "good", "mixed"]
@@ -63,7 +63,7 @@ def open_why(open_page: PageOpener) -> Any:
 
     def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
         layers = [f"layer {at}" for at in range(len(texts[0].arrays["contributions/heads"]))]
-        content = page("Why", layers, CLASSES, texts)
+        content = texts_page("Why", layers, CLASSES, texts)
         return open_page(
             content, f"{SUM} strong", viewport={"width": width, "height": 768}, **options
         )

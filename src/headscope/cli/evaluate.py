@@ -22,7 +22,7 @@ from headscope.data.columns import (
 from headscope.data.rows import read_own
 from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
-from headscope.ground.files import write_free
+from headscope.ground.files import check_links, write_free
 from headscope.ground.plain_rows import Row, from_csv_cell
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
@@ -48,6 +48,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """
     console = terminal(console)
     run = load_run(config.run)
+    check_links(run.folder)
     with Bar(console, "reading texts"):
         dataset, split = texts_of(config, run)
     data = config.data or run.config.data

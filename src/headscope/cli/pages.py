@@ -12,7 +12,7 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
 from headscope.pages.live import MB, Example, live_html
 from headscope.pages.pack import check_supported
-from headscope.pages.report import TextsReport, report_of, write_report
+from headscope.pages.report import TextsReport, report_of, words_file, write_report
 from headscope.results.console import show_words
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
@@ -56,7 +56,7 @@ def _examples(run: Run, count: int, console: Console) -> list[Example]:
 
 
 def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
-    """Write report.html and words.csv beside it, and return what they hold."""
+    """Write a report and its words beside it, and return what they hold."""
     console = terminal(console)
     run = load_run(config.run)
     with Bar(console, "reading texts"):
@@ -69,6 +69,7 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
         name = split if config.data is None else Path(config.data.path).stem
         size = write_report(run, found, name, Path(config.output))
     show_words(console, found.summary())
-    words = f"words.csv: words of {len(found.parts)} of {len(dataset)} texts"
+    file = words_file(Path(config.output)).name
+    words = f"{file}: words of {len(found.parts)} of {len(dataset)} texts"
     show_line(console, f"report:     {config.output} ({size:.1f} MB), {words}")
     return found

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from headscope.ground.errors import DataError, listed, printable
+from headscope.ground.errors import BIDI, DataError, listed, printable
 from headscope.ground.files import replacing
 from headscope.ground.plain_rows import CELLS, is_formula
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+# JSON leaves these as they are: DEL and C1, which a terminal obeys, two line ends of Unicode, and
+# what changes the direction.
+UNESCAPED = re.compile(f"[\x7f-\x9f\u2028\u2029]|{BIDI.pattern}")
 Row = Mapping[str, Any]
 
 

@@ -41,6 +41,7 @@ class HeadOutputs(NamedTuple):
     weights: Float[Tensor, "B H Q K"]
     values: Float[Tensor, "B H K E"]
     head_outputs: Tensor  # of the same shape but for Q, or with texts and heads in one dimension
+    passed_on: Tensor  # the same numbers, with which the network continues
 
 
 class FixedGates(TorchFunctionMode):
@@ -116,9 +117,12 @@ class FixedGates(TorchFunctionMode):
             heads = weights.shape[0] // self.num_texts
             weights = weights.unflatten(0, (self.num_texts, heads))
             values = values.unflatten(0, (self.num_texts, heads))
-        if weights.ndim == 4:  # else it is a pooling that attends
-            self.calls.append(HeadOutputs(weights.detach(), values.detach(), head_outputs))
-        return head_outputs
+        if weights.ndim != 4:  # it is a pooling that attends
+            return head_outputs
+        passed_on = head_outputs.clone()
+        call = HeadOutputs(weights.detach(), values.detach(), head_outputs, passed_on)
+        self.calls.append(call)
+        return passed_on
 
 
 def _without_gradient(value: Any) -> Any:

@@ -48,7 +48,7 @@ from headscope.heads.study import Study, study
 from headscope.model.objective import Reading
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
-from headscope.tab.html import page, write_page
+from headscope.tab.html import texts_page, write_page
 
 MOST_CLASSES = 5  # in a summary
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -105,8 +105,8 @@ class HeadView:
 
     @property
     def contributions(self) -> Float[np.ndarray, "L H"] | None:
-        """What passes through each head to the log-odds of the prediction; None if unknown."""
-        return None if self.explanation is None else self.explanation.heads.sum(axis=-1)
+        """Each head's share of the log-odds of the prediction; None if unknown."""
+        return None if self.explanation is None else self.explanation.head_sums
 
     @property
     def roles(self) -> list[list[str]]:
@@ -315,5 +315,5 @@ def with_page(view: HeadView) -> HeadView:
     """Return a view with the page of this one text."""
     assert view.text is not None, "head_view gives it"
     layers = [f"layer {number}" for number in range(len(view.maps))]
-    html = page("Attention heads", layers, list(view.probabilities), [view.text])
+    html = texts_page("Attention heads", layers, list(view.probabilities), [view.text])
     return replace(view, html=html)

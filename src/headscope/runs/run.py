@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
-from headscope.data.tokenizer import shown_tokens
+from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
 from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
@@ -96,7 +96,7 @@ class Run:
         return self.setup.labels
 
     @property
-    def evidence(self) -> EvidenceVocabulary | None:
+    def evidence(self) -> KnownNgrams | None:
         """The known n-grams."""
         return self.setup.evidence
 
@@ -186,7 +186,7 @@ class Run:
 
             explanation = run.explain("a film that knows what it wants")
             explanation.words  # of each token; with explanation.biases they sum to the log-odds
-            explanation.heads  # through each head of each layer from each position
+            explanation.heads  # of each token the share of each head of each layer
 
         By default of the likeliest class against the runner-up; `label` names another class.
 
@@ -205,7 +205,8 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = self.reading.scaled(of_empty[pair]).tolist()
-        return replace(explanation, empty=first - sum(rest))
+        words = word_spans(encoding, parts)
+        return replace(explanation, empty=first - sum(rest), spans=words)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

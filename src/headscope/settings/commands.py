@@ -110,14 +110,14 @@ class LabelledTextsConfig(Settings):
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
 
-    output: PathText = key("report.html", "HTML file; words.csv is beside it")
+    output: PathText = key("report.html", "HTML file; of a.html the words are in a.words.csv")
     seconds: Annotated[float, Field(gt=0)] = key(
         20.0, "for contributions of words; every text is predicted"
     )
 
     def outputs(self) -> list[Path]:
         """Return the page, and the table that is written beside it."""
-        return [*super().outputs(), Path(self.output).with_name("words.csv")]
+        return [*super().outputs(), Path(self.output).with_suffix(".words.csv")]
 
 
 @dataclass(config=STRICT, frozen=True)
