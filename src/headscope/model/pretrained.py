@@ -28,7 +28,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from headscope.ground.errors import ConfigError, first_line, listed, shown
 from headscope.ground.growth import check_growth
 from headscope.model.running import eval_mode
-from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
+from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, is_local
 
 TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers
@@ -220,7 +220,7 @@ class PretrainedClassifier(Pretrained):
         try:
             with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
                 output = self.run(*inputs, output_hidden_states=True)
-                logits = output.logits.double().sum()
+                logits = output.logits.float().sum()  # MPS has no float64
                 (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
             return None
@@ -282,7 +282,7 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
 
     A ConfigError names the setting `key`, at once where there is no network.
     """
-    folder = expanded(path)
+    folder = Path(path)
     if folder.is_dir():
         if revision is not None:
             raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")

@@ -21,7 +21,7 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.ground.tables import plain_cell
+from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
     MOST_MIB_NUMBERS,
     check_size,
@@ -215,7 +215,7 @@ class HeadsPlugin(TBPlugin):
             texts = dict.fromkeys(("class", "word", "example"), str)
             missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
             table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-            table[[*texts]] = table[[*texts]].map(plain_cell)
+            table[[*texts]] = table[[*texts]].map(from_csv_cell)
             return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:
