@@ -322,7 +322,7 @@ HOSTILE_FILES: list[tuple[str, str | bytes]] = [
     ("a.csv", WRITTEN),
     ("a.csv", "text\n\u65e5\u672c\n".encode("utf-16")),
     ("a.tsv", "text\tlabel\na, b\tx\n"),
-    ("a.csv.gz", gzip.compress(b"text\na\n")),
+    ("a.csv.gz", gzip.compress(b"text\na\n", mtime=0)),
     ("a.jsonl", '{"text": null}\n{"text": NaN}\n\n{"text": "\\ud83d"}\n'),
     ("a.jsonl", '{"text": 5}\n'),
     ("a.jsonl", '{"label": "x"}\n'),
