@@ -155,7 +155,8 @@ class HeadsPlugin(TBPlugin):
         error = None
         try:
             index = self._read_index(run)
-            steps, total = index.steps, index.total
+            steps = index.steps
+            total = index.total
         except RecordError as reason:
             error = f"run {run!r}: {reason}"
         last = max((step.time for step in steps), default=None)
