@@ -11,7 +11,7 @@ import pytest
 
 from chromium import PageOpener
 from headscope.record.schema import PageText, Text
-from headscope.tab.html import LIVE, STATIC, bundled, page
+from headscope.tab.html import LIVE, STATIC, bundled, texts_page
 from page_contents import texts_of
 from records import random_maps
 
@@ -46,7 +46,7 @@ def make_text(
 
 
 def written(*texts: PageText, title: str = "Attention heads", classes: list[str] = CLASSES) -> str:
-    return page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
+    return texts_page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
 
 
 def unfolded(tab: Any) -> Any:

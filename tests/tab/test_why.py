@@ -13,7 +13,7 @@ from heads_server import maps_of, write_run
 from chromium import PageOpener, colours_of, contrast
 from headscope.record.schema import PageText, Text
 from headscope.runs.abstaining import accuracy_curve
-from headscope.tab.html import bundled, page
+from headscope.tab.html import bundled, texts_page
 from records import step_arrays
 
 CLASSES = ["bad", "good", "mixed"]
@@ -101,7 +101,7 @@ def open_why(open_page: PageOpener) -> Any:
     def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
         layers = [f"layer {at}" for at in range(len(texts[0].arrays["contributions/heads"]))]
         classes = CLASSES[: len(texts[0].arrays["contributions/classes"])]
-        content = page("Why", layers, classes, texts)
+        content = texts_page("Why", layers, classes, texts)
         return open_page(
             content, f"{SUM} strong", viewport={"width": width, "height": 768}, **options
         )

@@ -140,7 +140,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     sums = np.sum(put["heads"], axis=1) + put["past"] + above
     assert sums[0] == pytest.approx(sums[1], abs=1e-4)
     assert put["against"] == "the runner-up"
-    assert "contribution" in plain.screen
+    assert "passes through" in plain.screen
 
 
 def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
@@ -162,7 +162,7 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
 def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.results.report.MOST_CLASSES", 1)
+    monkeypatch.setattr("headscope.results.metrics.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
     config = override(
         config,

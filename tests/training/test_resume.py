@@ -1,18 +1,24 @@
 """A resumed run ends as an unbroken one, keeps what its weights need, and is checked before it is written."""
 
+import io
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from headscope.cli.evaluate import evaluate
+from headscope.cli.inspect import inspect
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.signals import Stopped
+from headscope.ground.terminal import logged
 from headscope.runs.folder import METRICS, WEIGHTS
 from headscope.runs.run import load_run
 from headscope.settings.checks import override
+from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, check_resumed, load_last, locked
 from headscope.training.train import train
@@ -124,10 +130,32 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
         train(again)
     texts.write_text(texts.read_text().replace(",splendid", ",good").replace(" film ", " movie "))
     with pytest.raises(
-        RunError, match=r"its data have changed: .*test \(texts\).*give it the data"
+        RunError,
+        match=r"its data have changed: .*test \(texts\).* had, or train a new run on these",
     ):
         train(again)
     assert contents(folder) == before
+
+
+def test_no_command_writes_through_a_link_of_a_run_folder(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    run = str(folder)
+    again = replace(load_run(folder).config, resume=run)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    for name, target, use in (
+        ("labels.json", outside / "file", lambda: train(again)),
+        ("log.txt", outside / "file", lambda: logged(folder).__enter__()),
+        ("inspect", outside, lambda: inspect(InspectConfig(run=run, text="a film"))),
+        ("evaluations", outside, lambda: evaluate(EvaluateConfig(run=run, accelerator="cpu"))),
+    ):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+        with pytest.raises(RunError, match=f"{name} is a link that leads outside"):
+            use()
+        (folder / name).unlink()
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "mine"}
 
 
 def test_a_run_ends_by_its_patience_however_often_it_is_resumed(small_config: Maker) -> None:
@@ -180,7 +208,10 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
         with pytest.raises(KeyboardInterrupt):
             train(again)
     assert [(folder / name).read_bytes() for name in names] == before
-    report = train(again)
+    console = Console(file=io.StringIO(), width=500)
+    report = train(again, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"tensorboard --logdir {folder.parent}\n" in printed  # where the run is now
     assert report.facts_of_training == mistaken.report.facts_of_training
     assert report.facts_of_training["steps"] == 2
     assert report.test == mistaken.report.test

@@ -14,6 +14,7 @@ from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed
 from headscope.ground.files import write_free
+from headscope.ground.growth import check_growth
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
@@ -21,7 +22,7 @@ from headscope.heads.integrations.sequence_classifier import (
     study_texts,
 )
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import find_checkpoint, import_transformers
+from headscope.model.pretrained import described, find_checkpoint, import_transformers
 from headscope.pages.show import head_view, with_page
 from headscope.results.console import show_heads
 from headscope.runs.prediction import best_device
@@ -79,10 +80,13 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
     transformers = import_transformers("model")
     folder = find_checkpoint("model", path)  # transformers alone would wait for a network
     try:
+        described(folder)  # raises for more weights than the files hold
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if backend := getattr(tokenizer, "backend_tokenizer", None):
+            check_growth(backend.to_str())
         if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):
             raise ValueError(f"it was not fine-tuned: {listed(random)} would be random")
         return SequenceClassifier(model.eval(), tokenizer, max_tokens)

@@ -14,22 +14,35 @@ from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
 from headscope.data.columns import numbers
-from headscope.data.tokenizer import MARKS
+from headscope.data.tokenizer import MARKS, normal_form
 from headscope.ground.files import digest
 
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
+def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
+    """Return a key of each row, [N] of int64, the same where the default tokens are equal.
+
+    Those of a text or a pair do not depend on case, full or half width, other ways to encode the
+    same letters, or the number of spaces.
+    """
+    digests = (digest(" ".join(normal_form(text).split()) for text in row) for row in rows)
+    return np.fromiter(
+        (int.from_bytes(key[:8], "little", signed=True) for key in digests), np.int64
+    )
+
+
 def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Give each row of texts a number, the same to texts that are equal in lower-cased letters.
+    """Give each row of texts a number, the same to texts with equal letters in their normal form.
 
     A pair repeats another one only if each of its texts does; a text without any letter is only
     equal to itself. Groups are numbered in the order of their first rows.
     """
 
     def letters(text: str) -> str:
-        return NOT_LETTERS.sub("", text.lower()) or text
+        normal = normal_form(text)
+        return NOT_LETTERS.sub("", normal) or normal
 
     return in_order([digest(map(letters, row)) for row in rows])
 
@@ -98,18 +111,18 @@ def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     fewest = _fewest(len(labels), size)
     if labels.ndim == 2:
         is_rare = labels.sum(axis=0, dtype=np.int64) < fewest
-        found = rows[~labels[:, is_rare].any(axis=1)]
-        return found if len(found) > size else rows
+        without_rare = rows[~labels[:, is_rare].any(axis=1)]
+        return without_rare if len(without_rare) > size else rows
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(labels))
     drawn = order[np.unique(classes[order], return_index=True)[1]]  # a row of each class
-    found = rows[(counts > FEWEST_LEFT)[classes]]
-    if len(found) <= size:
+    frequent = rows[(counts > FEWEST_LEFT)[classes]]
+    if len(frequent) <= size:
         return np.setdiff1d(rows, drawn)
-    if stratification(labels[found], size) is not None:
-        return found
-    kept = np.isin(found, drawn) | (counts >= fewest)[classes[found]]
-    return found[kept] if kept.sum() > size else np.setdiff1d(rows, drawn)
+    if stratification(labels[frequent], size) is not None:
+        return frequent
+    kept = np.isin(frequent, drawn) | (counts >= fewest)[classes[frequent]]
+    return frequent[kept] if kept.sum() > size else np.setdiff1d(rows, drawn)
 
 
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
@@ -130,10 +143,10 @@ def strata(labels: np.ndarray, size: int) -> np.ndarray:
 
 def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:
     """Return strata; those below `fewest` become one, or join the largest if that is too small."""
-    _, found, counts = np.unique(wanted, return_inverse=True, return_counts=True)
-    rest = counts[found] < fewest
-    found[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
-    return found
+    _, strata, counts = np.unique(wanted, return_inverse=True, return_counts=True)
+    rest = counts[strata] < fewest
+    strata[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
+    return strata
 
 
 def _fewest(total: int, size: int) -> int:

@@ -23,7 +23,8 @@ from tokenizers import (
 )
 
 from headscope.data.ngrams import CHARACTERS, HAN
-from headscope.ground.files import digest, write_text
+from headscope.ground.files import cached, digest
+from headscope.ground.growth import check_growth
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -46,6 +47,7 @@ NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]
 
 # The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
+MOST_SPECIAL = 16  # tokens around a text or pair
 CHARACTERS_PER_TOKEN = 64
 
 
@@ -71,11 +73,20 @@ def normal_form(text: str) -> str:
 
 
 def tokenizer_of(content: str) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json's content; ValueError if it is not one."""
+    """Return the tokenizer of a tokenizer.json's content, which does not pad.
+
+    Raises:
+        ValueError: if it is not one, or one that makes texts much longer.
+    """
     try:
-        return with_literal_text(Tokenizer.from_str(content))
+        check_growth(content)
+        tokenizer = with_literal_text(Tokenizer.from_str(content))
+        if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
+            raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"is not a tokenizer.json: {error}") from error
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
@@ -99,12 +110,14 @@ def trained_tokenizer(
     """
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{digest(chain([settings], texts)).hex()}.json"
-    if not path.exists():
+
+    def write(temporary: Path) -> None:
         tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
-        write_text(path, tokenizer.to_str(pretty=True))
-    return tokenizer_of(path.read_text(encoding="utf-8"))
+        temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    return tokenizer_of(cached(path, write).read_text(encoding="utf-8"))
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:

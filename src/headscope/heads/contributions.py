@@ -424,35 +424,50 @@ def explain(
         scaled = reading.scaled(logits[:, kept(logits)])
         return scaled if pair == 1 else scaled[:, :-1] - scaled[:, -1:]  # S = K - 1
 
-    def columns(of_sums: Tensor) -> Tensor:
-        return F.pad(of_sums, (0, pair - 1))  # of the last class: nothing
-
     inputs = moved(batch, device_of(model)).inputs
-    with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
-        split = sums(logits.double())
-        parts = _contributions(gates, logits, split)
-        shares = _shares(gates, split)
-        first, *others = columns(split).unbind(dim=1)
-        maps = _maps(gates, first - others[0] if pair == 2 else first)
-    parts = _with_unknown(parts, model, inputs, len(tokens))
+    parts, arrays = _arrays(model, inputs, len(tokens), sums, has_pair=pair == 2)
     names = [classes[number] for number in kept(parts.logits)]
-    through = [of_layer.sum(dim=2) for of_layer in parts.heads]
     return Explanation(
         label=names[0],
         against=names[1] if pair == 2 else None,
         probabilities=dict(zip(classes, probabilities(parts.logits).tolist(), strict=True)),
         tokens=tokens,
         classes=names,
-        words_of=columns(parts.words[0]).numpy(),
-        heads_of=_of_text(map(columns, shares.heads), len(tokens), len(names)),
-        head_biases_of=_of_text(map(columns, shares.head_biases), len(names)),
-        past_of=columns(shares.past[0]).numpy(),
-        past_biases_of=columns(shares.past_biases[0]).numpy(),
-        through_of=_of_text(map(columns, through), len(names)),
-        maps=_of_text(maps, len(tokens), len(tokens)),
-        log_odds_of=columns(parts.totals[0]).numpy(),
         unknown=parts.unknown,
+        **arrays,
     )
+
+
+def _arrays(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf, has_pair: bool
+) -> tuple[Contributions, dict[str, Any]]:
+    """Return one text's parts, and as an `Explanation` has them: a column of 0 for the last class.
+
+    Without a pair every sum is a class's against its absence, and no column is added.
+    """
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        sums = sums_of(logits.double())
+        parts = _contributions(gates, logits, sums)
+        shares = _shares(gates, sums)
+        first, *others = F.pad(sums, (0, 1)).unbind(dim=1)
+        maps = _maps(gates, first - others[0] if has_pair else first)
+    parts = _with_unknown(parts, model, inputs, num_tokens)
+    through = [of_layer.sum(dim=2) for of_layer in parts.heads]
+    K = sums.shape[1] + has_pair
+
+    def columns(of_sums: Tensor) -> Tensor:
+        return F.pad(of_sums, (0, int(has_pair)))
+
+    return parts, {
+        "words_of": columns(parts.words[0]).numpy(),
+        "heads_of": _of_text(map(columns, shares.heads), num_tokens, K),
+        "head_biases_of": _of_text(map(columns, shares.head_biases), K),
+        "past_of": columns(shares.past[0]).numpy(),
+        "past_biases_of": columns(shares.past_biases[0]).numpy(),
+        "through_of": _of_text(map(columns, through), K),
+        "maps": _of_text(maps, num_tokens, num_tokens),
+        "log_odds_of": columns(parts.totals[0]).numpy(),
+    }
 
 
 def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:

@@ -1,6 +1,6 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` writes
+`run_probe` reads a text, `step_arrays` joins texts and numbers into a step, `record_best` writes
 the best step anew with what is measured once. The recorder stores these arrays, a page embeds them.
 
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
@@ -19,8 +19,9 @@ from torch import nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.evidence import KnownNgrams
 from headscope.data.tokenizer import copied, shown_tokens, token_places, word_spans
+from headscope.ground.errors import panics_as_errors
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -84,14 +85,15 @@ def make_probe(
     texts: tuple[str, ...],
     label: str | None,
     max_tokens: int,
-    evidence: EvidenceVocabulary | None = None,
+    evidence: KnownNgrams | None = None,
     readout: int | None = None,
 ) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     tokenizer = copied(tokenizer)
     tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
+    with panics_as_errors():
+        encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
     text = text_of(tokenizer, encoding, texts, label, readout)
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
 
@@ -149,9 +151,8 @@ def run_probe(
             with torch.no_grad(), eval_mode(model):
                 model(*batch.inputs)
         else:
-            tokens = probe.text.tokens
-            explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
-            explanation = replace(explanation, spans=probe.text.words)
+            parts = explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
+            explanation = replace(parts, spans=probe.text.words)
     layers = list(calls)
     difference = max((call.difference() for call in calls.values()), default=0.0)
     arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
@@ -254,7 +255,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     return means
 
 
-def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
+def step_arrays(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
     """Return one step: the arrays of every text, and every head's numbers and role if given."""
     arrays = {
         f"text_{place}/{name}": array
@@ -281,7 +282,7 @@ def record_best(
     """
     is_studied = study is not None
     outputs = [run_probe(model, probe, reading, is_studied) for probe in probes]
-    arrays = head_report(outputs) | {
+    arrays = step_arrays(outputs) | {
         f"text_{place}/{name}": array
         for place, output in enumerate(outputs)
         for name, array in output.map_arrays().items()

@@ -12,6 +12,7 @@ Shape letters: B texts, T tokens of the longest, C classes, F width of hidden st
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -24,14 +25,16 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, first_line, listed, shown
+from headscope.ground.growth import check_growth
 from headscope.model.running import eval_mode
-from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
+from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, is_local
 
 TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
+MOST_LAYERS = 1000  # as of our own network
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
 CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
 
@@ -217,7 +220,7 @@ class PretrainedClassifier(Pretrained):
         try:
             with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
                 output = self.run(*inputs, output_hidden_states=True)
-                logits = output.logits.double().sum()
+                logits = output.logits.float().sum()  # MPS has no float64
                 (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
             return None
@@ -279,7 +282,7 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
 
     A ConfigError names the setting `key`, at once where there is no network.
     """
-    folder = expanded(path)
+    folder = Path(path)
     if folder.is_dir():
         if revision is not None:
             raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")
@@ -290,6 +293,7 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
         )
     else:
         folder = _download(key, path, revision)
+    _check_index(key, path, folder)
     if not any(folder.glob("model*.safetensors")):
         raise ConfigError(
             f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
@@ -297,6 +301,18 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
             "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
         )
     return folder
+
+
+def _check_index(key: str, path: str, folder: Path) -> None:
+    """Raise a ConfigError for weights outside the folder, or pickled, that its index names."""
+    for index in folder.glob("model*.safetensors.index.json"):
+        with _errors_of(key, path):
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)):
+                raise ConfigError(
+                    f"{key}={path}: {index.name}: expected files in its folder, got {shown(name)}"
+                )
 
 
 def _download(key: str, path: str, revision: str | None) -> Path:
@@ -324,9 +340,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     transformers = import_transformers(key)
     folder = find_checkpoint(key, path, revision)
     with _errors_of(key, path):
-        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        with torch.device("meta"):
-            model: Any = build_pretrained(encoder).model
+        encoder, model = described(folder)
         theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         tokenizer = _plain_tokenizer(theirs)
         largest = max(tokenizer.get_vocab().values())
@@ -336,12 +350,28 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
 
 
+def described(folder: Path) -> tuple[Encoder, Any]:
+    """Return a checkpoint's config.json, and its model on the device meta, without memory.
+
+    ValueError if the weights take more than four times the files, as those of 8 bits do.
+    """
+    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with torch.device("meta"):
+        model = build_pretrained(encoder).model
+    needed = sum(weight.nbytes for weight in model.parameters())
+    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
+        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
+    return encoder, model
+
+
 def _plain_tokenizer(theirs: Any) -> Tokenizer:
     """Return the tokenizer within one of transformers, which neither pads nor truncates."""
     tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
     if tokenizer is None:
         kind = type(theirs).__name__
         raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
+    check_growth(tokenizer.to_str())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
@@ -355,9 +385,9 @@ def _errors_of(key: str, path: str) -> Iterator[None]:
     """Make one line of what transformers raises, which are many classes."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # panics of libraries in Rust are no Exception
         raise ConfigError(f"{key}={path}: {first_line(error)}") from error
 
 
@@ -437,6 +467,9 @@ def _settings(
             f"got {kind!r}; no other code is run"
         )
     known = {key: value for key, value in encoder.items() if key not in CODE}
+    for key, value in known.items():
+        if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigError(f"model.path: {key}: expected at most {MOST_LAYERS}, got {value}")
     settings = AutoConfig.for_model(**known)
     settings.id2label = dict(enumerate(labels))
     settings.label2id = {label: number for number, label in enumerate(labels)}

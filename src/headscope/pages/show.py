@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from headscope.data.batching import Batch, moved
 from headscope.data.rows import as_list
 from headscope.ground.errors import DataError, listed
+from headscope.ground.files import home
 from headscope.ground.terminal import Bar, terminal
 from headscope.heads.capture import (
     capture,
@@ -47,7 +48,7 @@ from headscope.heads.study import Study, study
 from headscope.model.objective import Reading
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
-from headscope.tab.html import page, write_page
+from headscope.tab.html import texts_page, write_page
 
 MOST_CLASSES = 5  # in a summary
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -132,8 +133,8 @@ class HeadView:
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""
-        write_page(Path(path), self.html)
-        return Path(path)
+        write_page(home(path), self.html)
+        return home(path)
 
     def _repr_html_(self) -> str:
         """Return the page inside a frame, for Jupyter and Colab."""
@@ -314,5 +315,5 @@ def with_page(view: HeadView) -> HeadView:
     """Return a view with the page of this one text."""
     assert view.text is not None, "head_view gives it"
     layers = [f"layer {number}" for number in range(len(view.maps))]
-    html = page("Attention heads", layers, list(view.probabilities), [view.text])
+    html = texts_page("Attention heads", layers, list(view.probabilities), [view.text])
     return replace(view, html=html)

@@ -114,7 +114,7 @@ class HeadRecorder:
         """
         for place, old in enumerate(self.index.steps):
             if old.step == step:
-                before = read_step(self.folder / old.file)
+                before = self._read_own(old)
                 written = self._write_step(step, before | dict(arrays))
                 self.index.steps[place] = replace(
                     written, temperature=temperature or old.temperature
@@ -127,10 +127,15 @@ class HeadRecorder:
             ratio = temperature / (old.temperature or 1)
             if ratio == 1:
                 continue
-            arrays = read_step(self.folder / old.file)
+            arrays = self._read_own(old)
             written = self._write_step(old.step, tempered(arrays, ratio))
             self.index.steps[place] = replace(written, time=old.time, temperature=temperature)
             self._write_index()
+
+    def _read_own(self, step: Step) -> dict[str, np.ndarray]:
+        """Return the arrays of a step that this process has written, of any size."""
+        path = self.folder / step.file
+        return read_step(path, most=1 + (path.stat().st_size >> 20))
 
     def _write_step(self, step: int, arrays: Mapping[str, np.ndarray]) -> Step:
         """Write a step's arrays into one file, atomically: maps in float16, numbers in float32."""

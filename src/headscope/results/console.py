@@ -11,13 +11,13 @@ from headscope.ground.errors import listed
 from headscope.ground.terminal import plain_table, show_line
 from headscope.record.explanation import signed
 from headscope.results.baseline import above
-from headscope.results.report import (
+from headscope.results.metrics import (
     ABLATION,
     CONTRIBUTIONS,
     DETAILS,
     HEADLINE,
     WORDS,
-    Report,
+    Results,
 )
 from headscope.results.scores import SCORES, Scores
 from headscope.runs.folder import REPORT
@@ -44,27 +44,27 @@ def _readable(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_results(console: Console, results: Results) -> None:
     """Print scores, confusion matrix, what the heads do, seconds, and the command to type next."""
-    facts = report.facts_of_training
+    facts = results.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    at = " at the temperature that is best for it" if report.tempered else ""
+    at = " at the temperature that is best for it" if results.tempered else ""
     show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
-    rows = {"headscope": report.test}
-    if report.temperature != 1:
-        rows[f"at temperature {report.temperature:.3f}"] = report.tempered["test"]
-    for other in report.compared.values():
+    rows = {"headscope": results.test}
+    if results.temperature != 1:
+        rows[f"at temperature {results.temperature:.3f}"] = results.tempered["test"]
+    for other in results.compared.values():
         rows[other.name] = other.scores
-    title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
+    title = f"test split of {Path(results.config.data.path).name}, {len(results.targets)} texts"
     show_scores(console, title, rows)
-    if len(report.targets) < FEW_TEXTS:
+    if len(results.targets) < FEW_TEXTS:
         show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
-    for other in report.compared.values():
+    for other in results.compared.values():
         show_line(console, above(other.name, other.differences))
-    if report.tempered and report.temperature == 1:
+    if results.tempered and results.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
-    show_confusion(console, report.labels, report.test)
+    show_confusion(console, results.labels, results.test)
     if ABLATION in facts:
         show_line(console, f"heads, on validation texts: {facts[HEADLINE]}")
         show_line(console, facts[DETAILS])
@@ -75,12 +75,15 @@ def show_report(console: Console, report: Report) -> None:
             "words that add most to each class: mean ± 95 % interval (texts with the word):",
         )
         show_words(console, facts[WORDS])
-    parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
+    parts = [f"{name} {value:.0f} s" for name, value in results.seconds.items()]
     show_line(console, "  ".join(parts))
-    show_line(console, f"run folder: {report.folder}")
+    show_line(console, f"run folder: {results.folder}")
     if WORDS in facts:
-        show_line(console, f"all test texts: {report.folder / REPORT}")
-    show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
+        show_line(console, f"all test texts: {results.folder / REPORT}")
+    parent = Path(results.config.outputs_dir)
+    if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
+        parent = results.folder.parent
+    show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
 
 
 def show_heads(
@@ -97,7 +100,7 @@ def show_heads(
     for row, contribution in zip(rows, chain.from_iterable(contributions), strict=False):
         row.append(signed(contribution))
     rows.sort(key=lambda row: -increases[row[0]][0])
-    headings = ["loss without it", "contribution"][: len(rows[0]) - 1]
+    headings = ["loss without it", "passes through"][: len(rows[0]) - 1]
     console.print(plain_table([""], headings, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
         show_line(console, f"{len(rows) - MOST_HEADS} more heads: {page}")

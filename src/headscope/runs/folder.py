@@ -19,6 +19,7 @@ lightning, so that predicting starts fast.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,11 @@ from torch import nn
 
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
-from headscope.runs.setup import NGRAMS, Chosen, Classifier, Setup, kept_settings
+from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import TrainConfig, is_run
 
 CONFIG = "config.yaml"
+COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 REPORT = "report.html"
@@ -54,6 +56,15 @@ def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> 
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
 
 
+def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
+    """Read what the weights in model.safetensors depend on; errors as in `load_model`."""
+    path = folder / WEIGHTS
+    with reading(path), safe_open(path, "pt") as file:
+        names = {NGRAMS}.intersection(file.keys())
+        tensors = {name: file.get_tensor(name) for name in names}
+        return Setup.read(file.metadata() or {}, tensors, path, allow_code)
+
+
 def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
     """Read model.safetensors; RunError if it is missing or damaged, or for code not allowed."""
     path = folder / WEIGHTS
@@ -71,8 +82,10 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
         tensors.pop(NGRAMS, None)
+        tensors.pop(LEARNED, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
+        setup.check_weights(tensors)
         model = setup.build().eval()
         model.load_state_dict(tensors)
     return setup, model, chosen

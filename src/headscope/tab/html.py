@@ -51,7 +51,7 @@ EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MUL
 RENAMED = re.compile(r"export\{([^}]*)\};\s*$")  # of the minified library
 
 
-def page(
+def texts_page(
     title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]
 ) -> str:
     """Return the page as one string of HTML for UTF-8; ValueError if a text has no maps.

@@ -21,8 +21,10 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.ground.tables import plain_cell
+from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
+    MOST_MIB_NUMBERS,
+    check_size,
     is_of_heads,
     numbers_of,
     pack,
@@ -42,10 +44,11 @@ from headscope.record.schema import (
     RecordError,
     Step,
 )
-from headscope.tab.html import STATIC, page
+from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
+MOST_MIB_WORDS = 64
 SILENT = 600.0  # seconds without a new file, after which a run no longer trains
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
@@ -63,6 +66,8 @@ class HeadsPlugin(TBPlugin):
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
         self.logdir = context.logdir or ""  # "" with --logdir_spec
+        path = Path(self.logdir)
+        self.shown_logdir = path.name if path.is_absolute() else self.logdir
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return each route's application."""
@@ -89,7 +94,7 @@ class HeadsPlugin(TBPlugin):
         root = Path(self.logdir).expanduser()
         if not self.logdir or not root.is_dir():
             raise RecordError(
-                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
+                f"logdir: expected a folder of this machine, got {self.shown_logdir!r}; "
                 "start TensorBoard with --logdir=FOLDER"
             )
         return root.resolve()
@@ -101,7 +106,8 @@ class HeadsPlugin(TBPlugin):
             path = (root / run / folder / name).resolve()
             exists = path.exists()
         except (OSError, RuntimeError, ValueError) as error:
-            raise RecordError(f"{name}: cannot be looked up: {error}") from error
+            reason = getattr(error, "strerror", None) or type(error).__name__  # no path
+            raise RecordError(f"{name}: cannot be looked up: {reason}") from error
         if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
             raise RecordError(
                 f"{name}: is a link, or lies outside the logdir; start TensorBoard further up"
@@ -136,7 +142,7 @@ class HeadsPlugin(TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         runs = list(map(self._summary, self._listed(request)))
-        return _json(request, {"runs": runs, "logdir": self.logdir})
+        return _json(request, {"runs": runs, "logdir": self.shown_logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
         """Return how many steps a run has and when one changed, or why it cannot be read.
@@ -149,12 +155,13 @@ class HeadsPlugin(TBPlugin):
         error = None
         try:
             index = self._read_index(run)
-            steps, total = index.steps, index.total
+            steps = index.steps
+            total = index.total
         except RecordError as reason:
             error = f"run {run!r}: {reason}"
         last = max((step.time for step in steps), default=None)
         summary = {"run": run, "error": error, "steps": len(steps), "time": last}
-        own: dict[str, Any] = {"trained": False, "training": None}
+        own: dict[str, bool | list[int] | None] = {"trained": False, "training": None}
         with suppress(OSError):  # such as a name that is too long
             folder = self._root() / run
             weights = folder / "model.safetensors"
@@ -201,6 +208,7 @@ class HeadsPlugin(TBPlugin):
         run, _ = self._run(request)
         path = self._file(run, WORDS, folder="")
         with record_errors(path):
+            check_size(path, path.stat().st_size, MOST_MIB_WORDS)
             from pandas import read_csv  # heavy, and TensorBoard waits for this module
 
             from headscope.record.words import listed_words
@@ -208,7 +216,7 @@ class HeadsPlugin(TBPlugin):
             texts = dict.fromkeys(("class", "word", "example"), str)
             missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
             table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-            table[[*texts]] = table[[*texts]].map(plain_cell)
+            table[[*texts]] = table[[*texts]].map(from_csv_cell)
             return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:
@@ -221,7 +229,7 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
@@ -246,7 +254,7 @@ def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
 
 
 def _read_numbers(path: Path) -> Numbers:
-    arrays = read_step(path, is_of_heads)
+    arrays = read_step(path, is_of_heads, MOST_MIB_NUMBERS)
     with record_errors(path):
         return numbers_of(arrays)
 

@@ -15,14 +15,14 @@ from torch import nn
 
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.features import StatesOf
-from headscope.ground.errors import ConfigError, RunError, warn
+from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier, read_checkpoint
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
-from headscope.runs.folder import save_copies
+from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
 from headscope.runs.prediction import best_device
 from headscope.runs.setup import Setup
 from headscope.runs.texts import check_data
@@ -79,6 +79,11 @@ def run_folder(config: TrainConfig) -> Path:
         )
     if os.path.lexists(folder) and not folder.is_dir():
         raise RunError(f"name={config.name}: {folder} is not a directory; choose another name")
+    if taken := [file for file in (*DERIVED_FILES, *COPIES) if (folder / file).exists()]:
+        raise RunError(
+            f"name={config.name}: {folder} has files that a run would replace: {listed(taken)}; "
+            "choose another name"
+        )
     return folder
 
 
@@ -120,7 +125,7 @@ def _checkpoint_to_resume(config: TrainConfig, folder: Path) -> Resumed | None:
     """Return the checkpoint that a run resumes from, if the settings fit it."""
     if config.resume is None:
         return None
-    resumed = load_last(folder)
+    resumed = load_last(folder, config.import_paths.values())
     if resumed is None:
         warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
     else:
@@ -175,8 +180,9 @@ def _texts(
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if before is not None:
-        check_data(folder, before, labels, digests)
-    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence)
+        check_data(folder, before, labels, digests, "or train a new run on these: name=...")
+    learned = torch.from_numpy(data.corpus.learned())
+    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
 
 def _add_features(

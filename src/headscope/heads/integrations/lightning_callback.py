@@ -17,9 +17,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
+from headscope.ground.files import home
 from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.step import Probe, head_report, run_probe
+from headscope.heads.step import Probe, run_probe, step_arrays
 from headscope.heads.study import draw_samples, measure_attention
 from headscope.model.objective import Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier
@@ -101,7 +102,7 @@ class RecordHeads(AtValidation):
         super().__init__(every_n_steps)
         self.texts = list(texts)
         self.inputs = tuple(inputs)
-        self.folder = folder
+        self.folder = None if folder is None else home(folder)
         self.recorder: HeadRecorder
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -236,7 +237,7 @@ class HeadLogger(AtValidation):
                 _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)
         outputs = [run_probe(model, probe, self.reading) for probe in self.probes]
         if outputs:
-            self.recorder.write(step, head_report(outputs, summary))
+            self.recorder.write(step, step_arrays(outputs, summary))
         seconds = now(pl_module.device) - start
         self.seconds += seconds
         if summary is None and outputs:

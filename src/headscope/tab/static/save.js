@@ -95,10 +95,10 @@ function table(store) {
   });
   const biases = places.map((place) => found.headBias(...place));
   rows.push(["biases", found.biases, ...biases, found.pastBiases]);
-  // What a spreadsheet would run as a formula is quoted.
+  // A ' before what a spreadsheet would run as a formula, also where it cuts a line at each ;.
   const cell = (value) => {
-    const isFormula = /^\s*[=+\-@]/.test(value) && Number.isNaN(Number(value));
-    return `"${isFormula ? "'" : ""}${String(value).replaceAll('"', '""')}"`;
+    const guarded = String(value).replace(/(^|[;\t\r\n])(?='*[\s"]*[=+\-@＝＋－＠])/g, "$1'");
+    return `"${(typeof value === "number" ? String(value) : guarded).replaceAll('"', '""')}"`;
   };
   const all = [["token", "contribution", ...names, "past every head"], ...rows];
   const lines = all.map((row) => row.map(cell).join());
