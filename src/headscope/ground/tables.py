@@ -91,7 +91,6 @@ def csv_cell(value: Any) -> Any:
     return CELLS.sub(lambda cell: f"'{cell[0]}" if is_formula(cell[0]) else cell[0], text)
 
 
-
 def _json(value: Any) -> str:
     """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
     text = to_json(value, inf_nan_mode="null").decode()
