@@ -13,6 +13,7 @@ from headscope.results.metrics import Results
 from headscope.results.scores import chosen_temperature, scores
 from headscope.runs.abstaining import accuracy_curve, most_unknown
 from headscope.runs.folder import save_model
+from headscope.training.fit import logits_of
 from headscope.training.module import ClassifierModule
 from headscope.training.prepare import Prepared
 
