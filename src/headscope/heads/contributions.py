@@ -40,6 +40,7 @@ from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode
 from headscope.heads.fixed_gates import FixedGates, depends
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.places import NONE, start_ids
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
@@ -118,7 +119,10 @@ def _fixed_gates(
         torch.autocast(device_of(model).type, enabled=False),
         _exact_products(),
     ):
-        gates = FixedGates(len(inputs[0]), num_tokens)
+        ids = inputs[0] if inputs[0].shape[1:] == (num_tokens,) else None
+        if ids is not None and len(inputs) > 1 and inputs[1] is not None:
+            ids = ids.masked_fill(inputs[1], NONE)
+        gates = FixedGates(len(inputs[0]), num_tokens, ids, start_ids(model))
         with gates:
             logits = model(*inputs)
         yield gates, logits
@@ -132,11 +136,10 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[T
     outputs = [call.head_outputs for call in gates.calls]
     leaves = gates.leaves
     gradients = _gradients(sums, [*leaves, *outputs])
-    for leaf, gradient in zip(gates.words, gradients, strict=False):
-        products = (leaf.detach() * gradient).cpu().double().reshape(B, -1, leaf.shape[-1])
-        of_tokens = products.sum(dim=-1)  # [B, T], more where the model pads by itself
-        words += of_tokens[:, : gates.num_tokens]
-        biases[:, 0] += of_tokens[:, gates.num_tokens :].sum(dim=-1)
+    for number, (leaf, gradient) in enumerate(zip(gates.words, gradients, strict=False)):
+        of_tokens, of_none = gates.of_tokens(number, leaf.detach() * gradient)
+        words += of_tokens
+        biases[:, 0] += of_none
     of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
     for (layer, leaf), gradient in of_biases:
         biases[:, layer] += (leaf.detach() * gradient).cpu().double().reshape(B, -1).sum(dim=-1)

@@ -21,7 +21,7 @@ Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D wi
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -29,6 +29,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
+
+from headscope.model.places import (
+    MOVES,
+    NONE,
+    Owners,
+    TextIds,
+    carry_owners,
+    get_owners,
+    owners_of,
+    set_owners,
+    varies,
+)
 
 GATE = "gate"  # the output of an activation, also times or plus a constant
 WEIGHTS = "weights"  # of attention
@@ -46,20 +58,42 @@ class HeadOutputs(NamedTuple):
 class FixedGates(TorchFunctionMode):
     """Hold the gates fixed of what runs in the block, and list the leaves of its gradients.
 
+    A vector belongs to the token whose id was looked up, and a constant that is added to it, if it
+    is another for each token, too (`headscope.model.places`). Where ids are unknown, places are
+    tokens.
+
+    Args:
+        num_texts: B.
+        num_tokens: T.
+        ids: of the text, negative at padding; None if unknown.
+        starts: ids with which a decoder begins.
+
     Attributes:
-        words: vectors of tokens, each [B, T, ...].
+        words: vectors of tokens.
         biases: of each constant that is added: how many calls of attention were before, and the
             constant with texts in its first dimension, if there are several.
         calls: the calls of attention, in order.
+        names: of those of `calls` that are observed, by their number.
     """
 
-    def __init__(self, num_texts: int, num_tokens: int) -> None:
+    def __init__(
+        self,
+        num_texts: int,
+        num_tokens: int,
+        ids: Tensor | None = None,
+        starts: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__()
         self.num_texts = num_texts
         self.num_tokens = num_tokens
+        self.ids = TextIds(num_texts, num_tokens, starts)
+        if ids is not None:
+            self.ids.add(ids)
         self.words: list[Tensor] = []
         self.biases: list[tuple[int, Tensor]] = []
         self.calls: list[HeadOutputs] = []
+        self.names: dict[int, str] = {}
+        self._sequences: list[Owners] = []  # [B, S] of each that was looked up
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -70,10 +104,20 @@ class FixedGates(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Compute a function by its rule, if it has one."""
+        name = getattr(func, "__name__", "").strip("_")
         args = tuple(map(_without_gradient, args))
-        kwargs = {name: _without_gradient(value) for name, value in (kwargs or {}).items()}
-        name = getattr(func, "__name__", "")
-        rule = RULES.get(name.strip("_"))
+        kwargs = {key: _without_gradient(value) for key, value in (kwargs or {}).items()}
+        if name not in ADDED_LATER:
+            args = tuple(map(self.as_word, args))
+            kwargs = {key: self.as_word(value) for key, value in kwargs.items()}
+        result = self._computed(name, func, args, kwargs)
+        if isinstance(result, Tensor) and get_owners(result) is None:
+            if result.requires_grad or name in ADDED_LATER:
+                carry_owners(name, func, args, kwargs, result)
+        return result
+
+    def _computed(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        rule = RULES.get(name)
         if rule is not None:
             return rule(self, func, *args, **kwargs)
         if isinstance(func, FunctionType) and func.__module__ == "torch.nn.functional":
@@ -81,14 +125,72 @@ class FixedGates(TorchFunctionMode):
                 return _inside(func)(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def word(self, vectors: Float[Tensor, "#B T *D"]) -> Float[Tensor, "B T *D"]:
+    def word(self, vectors: Tensor, owners: Owners) -> Tensor:
         """Return the same vectors of tokens, as a leaf."""
-        vectors = vectors.detach()
-        if self.num_texts > 1:
-            vectors = vectors.expand(self.num_texts, *vectors.shape[1:])
-        leaf = vectors.clone().requires_grad_()
-        self.words.append(leaf)
-        return leaf.clone()  # so that it may be changed in place
+        leaf = vectors.detach().clone().requires_grad_()
+        self.words.append(set_owners(leaf, owners))
+        return set_owners(leaf.clone(), owners)  # so that it may be changed in place
+
+    def as_word(self, value: Any) -> Any:
+        """Return a lookup whose tokens are unknown as words, since it is added to none."""
+        if get_owners(value) is None or value.requires_grad:
+            return value
+        return self.word(value, get_owners(value))  # type: ignore[arg-type]
+
+    def looked_up(self, vectors: Tensor, ids: Tensor, table: Tensor) -> Tensor:
+        """Return vectors that belong to ids [B, S], [S, B] or, of one text, [S]."""
+        B = self.num_texts
+        rows = [ids, ids.T] if ids.ndim == 2 else [ids[None]]
+        if ids.is_floating_point() or ids.ndim > 2 or not any(len(each) == B for each in rows):
+            return vectors
+        for each in rows:
+            tokens = self.ids.tokens(each, table) if len(each) == B else None
+            if tokens is not None:
+                owners = owners_of(tokens, self.num_tokens)
+                self._sequences.append(owners)
+                return self.word(vectors, owners.T if each is not ids else owners)
+        if ids.ndim == 2 and ids.numel() >= B * self.num_tokens:
+            owners = self.in_order(max(ids.shape) if B == 1 else ids.numel() // B)
+            set_owners(vectors, owners if len(ids) == B else owners.T)
+        return vectors
+
+    def in_order(self, places: int) -> Owners:
+        """Return the owners [B, S] of places that are the tokens; some models pad by themselves."""
+        tokens = torch.arange(places).expand(self.num_texts, -1)
+        return owners_of(tokens.where(tokens < self.num_tokens, NONE), self.num_tokens)
+
+    def join_owners(self, joined: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+        """Give tensors that are joined the owners of each; what has none is of no token."""
+        first = next((get_owners(each) for each in tensors if get_owners(each) is not None), None)
+        if first is None or any(each.ndim != first.ndim for each in tensors):
+            return joined
+        T = self.num_tokens
+        texts = first.narrow(dim, 0, 1) // (T + 1) * (T + 1)
+        parts = [get_owners(each) for each in tensors]
+        parts = [
+            texts.expand(each.shape) + T if own is None else own
+            for own, each in zip(parts, tensors, strict=True)
+        ]
+        owners = torch.cat(parts, dim)
+        in_order = self.in_order(T).to(joined.device)
+        if owners.shape[:2] == in_order.shape:
+            in_order = set_owners(joined, in_order)._headscope_owners
+            is_none = owners % (T + 1) == T
+            if bool((is_none | (owners == in_order)).all()):
+                owners = in_order  # what has none stands where tokens are missing, such as [CLS]
+        return set_owners(joined, owners)
+
+    def of_tokens(self, number: int, products: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums [B, T] of what belongs to each token, and [B] of what is of none."""
+        T = self.num_tokens
+        owners: Tensor = get_owners(self.words[number])  # type: ignore[assignment]
+        if owners.stride(-1) == 0:
+            owners = owners[..., 0]
+            products = products.sum(dim=-1, dtype=torch.float64)
+        sums = torch.zeros(self.num_texts * (T + 1), dtype=torch.float64)
+        sums.index_add_(0, owners.flatten().cpu(), products.flatten().cpu().double())
+        table = sums.view(self.num_texts, T + 1)
+        return table[:, :T], table[:, T]
 
     def constant(self, constant: Any, like: Tensor) -> Any:
         """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
@@ -97,18 +199,29 @@ class FixedGates(TorchFunctionMode):
         constant = constant.detach().to(like.dtype)
         if constant.numel() == 0 or not bool(constant.isfinite().all()):
             return constant  # nothing; or what hides the numbers that it is added to
-        is_batch_first = like.ndim >= 2 and like.shape[0] == self.num_texts
-        has_tokens = like.ndim == 3 and constant.ndim in (2, 3) and is_batch_first
-        if has_tokens and self.num_tokens == like.shape[1] == constant.shape[-2]:
-            return self.word(constant.expand(1 if constant.ndim == 2 else -1, -1, -1))
+        owners = self._owners_of(like)
+        is_within = torch.broadcast_shapes(constant.shape, like.shape) == like.shape
+        if owners is not None and is_within and varies(owners, constant, self.num_tokens):
+            return self.word(constant.expand(like.shape), owners)
         if self.num_texts > 1:
             shape = [self.num_texts, *[1] * (like.ndim - 1)]
-            if not is_batch_first:  # texts and tokens are in one dimension, texts first
-                shape = list(like.shape)
+            if like.ndim < 2 or like.shape[0] != self.num_texts:
+                shape = list(like.shape)  # texts and tokens are in one dimension, texts first
             constant = constant.expand(torch.broadcast_shapes(constant.shape, tuple(shape)))
         leaf: Tensor = constant.clone().requires_grad_()
         self.biases.append((len(self.calls), leaf))
         return leaf
+
+    def _owners_of(self, like: Tensor) -> Owners | None:
+        """Return who owns the numbers of a tensor, or of the last sequence of its size."""
+        owners = get_owners(like)
+        if owners is None and like.ndim == 3:
+            sequences = [each for each in self._sequences if each.shape == like.shape[:2]]
+            if sequences:
+                owners = sequences[-1]
+            elif like.shape[:2] == (self.num_texts, self.num_tokens):
+                owners = self.in_order(self.num_tokens).to(like.device)
+        return None if owners is None else set_owners(like, owners)._headscope_owners  # type: ignore
 
     def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
         """Note a call of attention; texts and heads may be in one dimension."""
@@ -273,15 +386,17 @@ def _affine(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: 
 
 def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
     vectors: Tensor = func(input, *args, **options)
-    B = mode.num_texts
-    if input.ndim == 2 and input.numel() >= B * mode.num_tokens and B in input.shape:
-        return mode.word(vectors)  # [B, T]; some models pad it, some have [T, B]
-    return vectors
+    return mode.looked_up(vectors, input, args[0] if args else options["weight"])
 
 
 def _token_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
     is_of_tokens = vectors.ndim == 3 and vectors.shape[:2] == (mode.num_texts, mode.num_tokens)
-    return mode.word(vectors) if is_of_tokens else vectors
+    return mode.word(vectors, mode.in_order(vectors.shape[1])) if is_of_tokens else vectors
+
+
+def _text_ids(mode: FixedGates, func: Rule, ids: Tensor) -> Tensor:
+    mode.ids.add(ids)
+    return ids
 
 
 def _input_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
@@ -371,9 +486,11 @@ def _filled(mode: FixedGates, func: Rule, input: Tensor, mask: Tensor, value: An
 
 def _joined(mode: FixedGates, func: Rule, tensors: Any, *args: Any, **options: Any) -> Any:
     like = next(filter(depends, tensors), None)
-    if like is not None:
-        tensors = [each if depends(each) else mode.constant(each, like) for each in tensors]
-    return func(tensors, *args, **options)
+    if like is None:
+        return func([mode.as_word(each) for each in tensors], *args, **options)
+    tensors = [each if depends(each) else mode.constant(each, like) for each in tensors]
+    joined = func(tensors, *args, **options)
+    return mode.join_owners(joined, tensors, *args, **options)
 
 
 def _same(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
@@ -381,6 +498,11 @@ def _same(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) 
     return _with_role(func(input, *args, **options), _role(input))
 
 
+# What may be done to the vectors of positions before they are added to those of words
+ADDED_LATER = MOVES | {
+    *("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "div", "truediv"),
+    *("to", "type_as", "float", "contiguous", "clone", "dropout", "cat", "concat", "get", "size"),
+}
 RULES: dict[str, Rule] = {
     "softmax": _softmax,
     "scaled_dot_product_attention": _attention,
@@ -390,6 +512,7 @@ RULES: dict[str, Rule] = {
     "addmm": _addmm,
     "embedding": _embedding,
     "token_vectors": _token_vectors,
+    "text_ids": _text_ids,
     "input_vectors": _input_vectors,
     "where": _choice,
     "masked_fill": _filled,
