@@ -38,7 +38,8 @@ from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.export.graph import export
 from headscope.ground.files import cache_folder
-from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.runs.folder import save_model
+from headscope.runs.setup import Chosen, Setup
 from headscope.settings.commands import ExportConfig
 from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 from side_by_side import (

@@ -17,16 +17,16 @@ MAY_IMPORT = {
     "tab": {"record"},
     "heads": {"attention", "model", "data", "record", "tab"},
     "proof": {"attention", "model", "heads"},
-    "runs": {"attention", "model", "data", "heads", "record", "live"},  # live: Run.show, Run.report
-    "live": {"model", "data", "heads", "record", "tab", "runs"},
+    "runs": {"attention", "model", "data", "heads", "record"},
+    "pages": {"model", "data", "heads", "record", "tab", "runs"},
     "export": {"runs"},
-    "training": {"attention", "model", "data", "heads", "record", "tab", "runs", "live"},
+    "training": {"attention", "model", "data", "heads", "record", "tab", "runs", "pages"},
     "cli": {
         "attention",
         "data",
         "export",
         "heads",
-        "live",
+        "pages",
         "model",
         "proof",
         "record",
@@ -35,7 +35,7 @@ MAY_IMPORT = {
         "training",
     },
     "__main__": {"cli"},
-    "__init__": {"attention", "model", "heads", "record", "runs", "training"},
+    "__init__": {"attention", "model", "heads", "pages", "record", "runs", "training"},
 }
 BANNED = {"record": {"torch"}, "tab": {"torch"}, "attention": {"lightning"}, "model": {"lightning"}}
 # Known before the configuration is: these must not bring anything heavy.

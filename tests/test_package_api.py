@@ -42,7 +42,7 @@ def test_every_public_name_is_there() -> None:
     """`test_imports` sees that importing headscope alone imports nothing heavy."""
     names = {name: getattr(headscope, name) for name in headscope.__all__}
     assert names.keys() <= {*dir(headscope)}
-    assert names["load"].__module__ == "headscope.runs.run"
+    assert names["load"].__module__ == "headscope.pages.shown_run"
     with pytest.raises(AttributeError, match="no attribute 'transform'"):
         _ = headscope.transform
 

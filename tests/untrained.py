@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
-from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.runs.folder import save_model
+from headscope.runs.setup import Chosen, Setup
 from headscope.settings.config import DataConfig, ModelConfig, TokenizerConfig, TrainConfig
 
 LABELS = ["good", "bad", "so so"]

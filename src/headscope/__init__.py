@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from headscope.heads.capture import ablate as ablate
     from headscope.heads.capture import capture as capture
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
-    from headscope.heads.show import HeadView as HeadView
-    from headscope.heads.show import show as show
     from headscope.model.classifier import TextClassifier as TextClassifier
+    from headscope.pages.show import HeadView as HeadView
+    from headscope.pages.show import show as show
+    from headscope.pages.shown_run import ShownRun as Run
+    from headscope.pages.shown_run import load_shown as load
     from headscope.record.explanation import Explanation as Explanation
     from headscope.record.schema import Text as Text
     from headscope.record.writer import HeadRecorder as HeadRecorder
     from headscope.runs.run import Prediction as Prediction
-    from headscope.runs.run import Run as Run
-    from headscope.runs.run import load_run as load
     from headscope.training.train import train_with as train
 
 __version__ = "0.1.0"
@@ -45,12 +45,13 @@ _MODULES = {
     "record.writer": ("HeadRecorder",),
     "model.classifier": ("TextClassifier",),
     "record.explanation": ("Explanation",),
-    "runs.run": ("Prediction", "Run", "load"),
+    "runs.run": ("Prediction",),
+    "pages.shown_run": ("Run", "load"),
     "training.train": ("train",),
     "heads.integrations.lightning_callback": ("RecordHeads",),
-    "heads.show": ("HeadView", "show"),
+    "pages.show": ("HeadView", "show"),
 }
-_CALLED_THERE = {"load": "load_run", "train": "train_with"}
+_CALLED_THERE = {"Run": "ShownRun", "load": "load_shown", "train": "train_with"}
 _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
 
 __all__ = [

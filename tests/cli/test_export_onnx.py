@@ -19,8 +19,9 @@ from headscope.export import graph
 from headscope.export.classify import Classifier
 from headscope.export.graph import export
 from headscope.ground.errors import ConfigError, RunError
-from headscope.runs.folder import Chosen, Setup, save_model
+from headscope.runs.folder import save_model
 from headscope.runs.run import Run, load_run
+from headscope.runs.setup import Chosen, Setup
 from headscope.settings.checks import check, validate
 from headscope.settings.commands import ExportConfig, PredictConfig
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig

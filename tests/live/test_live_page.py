@@ -24,9 +24,9 @@ from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
 from headscope.heads.contributions import decompose
 from headscope.heads.step import make_probe, run_probe
-from headscope.live.pack import live_content, tokenizer_content
-from headscope.live.page import Example, live_html
-from headscope.runs.run import Run, load_run
+from headscope.pages.live import Example, live_html
+from headscope.pages.pack import live_content, tokenizer_content
+from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.settings.commands import InspectConfig, PageConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.tab.html import bundled
@@ -73,7 +73,7 @@ TYPE = """text => {
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ShownRun:
     return made(tmp_path_factory.mktemp("run"))
 
 
@@ -86,11 +86,11 @@ def script(browser: Any) -> Iterator[Any]:
         yield tab
 
 
-def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> Run:
+def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> ShownRun:
     """Return a run whose every weight, bias and ratio is random."""
     data = DataConfig(max_length=32, text_pair_column="other" if is_pair else None)
     labels = [f"class {number}" for number in range(num_classes)]
-    return load_run(untrained(folder, TEXTS, data, labels, **model))
+    return load_shown(untrained(folder, TEXTS, data, labels, **model))
 
 
 def shows(tab: Any, words: list[str]) -> None:
@@ -112,7 +112,7 @@ def shares(tab: Any) -> dict[str, float]:
     return found
 
 
-def expected(run: Run, text: str) -> dict[str, float]:
+def expected(run: ShownRun, text: str) -> dict[str, float]:
     (prediction,) = run.predict([text])
     return prediction.probabilities
 
@@ -148,7 +148,7 @@ def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
 
 
 def same_answer(
-    run: Run, row: tuple[str, ...], heads: list[list[str]], found: dict[str, Any]
+    run: ShownRun, row: tuple[str, ...], heads: list[list[str]], found: dict[str, Any]
 ) -> None:
     """Hold tokens, logits, maps and sums of the page against Python's."""
     names = list(headed_layers(run.model))
@@ -215,7 +215,7 @@ def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
     assert len(different) <= len(rows) / 500, different
 
 
-def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run: Run) -> None:
+def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run: ShownRun) -> None:
     texts = [*TEXTS, "ΟΔΟΣ Οδος ΣΑΣ Σ", "İSTANBUL STRAẞE ǅ \u1c89\ua7cb", "\ufeffBOM \x1c ¨A"]
     rows = [(text,) for text in texts]
     known = known_ngrams(words_of(run.tokenizer, rows * 4))
@@ -232,7 +232,7 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run
         np.testing.assert_allclose(sums, expected, atol=1e-4, err_msg=texts[row])
 
 
-def test_what_javascript_cannot_compute_is_rejected_by_name(run: Run) -> None:
+def test_what_javascript_cannot_compute_is_rejected_by_name(run: ShownRun) -> None:
     rejected = {"model.pooling": ("first", "mean"), "tokenizer.kind": ("words", "bpe")}
     for key, (expected, value) in rejected.items():
         setup = replace(run.setup, config=changed(run.config, key, value))
@@ -257,7 +257,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     assert "validation texts with" in tab.locator(".facts-of-text").inner_text()
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
-        f"run {plain.folder.name}: 6 heads, {len(load_run(plain.folder).labels)} classes"
+        f"run {plain.folder.name}: 6 heads, {len(load_shown(plain.folder).labels)} classes"
     )
     parts = (".toolbar", ".text", ".adds-up", ".heads-words", ".answer")
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
@@ -268,7 +268,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     tab = open_page(inspect(config).read_text("utf-8"))
     assert tab.locator("textarea").input_value() == text
     assert tab.locator(".answer").is_visible()
-    view = load_run(plain.folder).show(text)
+    view = load_shown(plain.folder).show(text)
     assert "Type a text" in view.html
     assert view.tokens[1:4] == ["a", "lovely", "film"]
 
@@ -277,7 +277,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
 
 
 def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
-    open_page: PageOpener, run: Run
+    open_page: PageOpener, run: ShownRun
 ) -> None:
     tab = open_page(live_html(run, ["a kind day"]))
     shows(tab, ["[CLS]", "a", "kind", "day", "[SEP]"])
@@ -312,7 +312,7 @@ STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)
 
 
 def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
-    open_page: PageOpener, run: Run
+    open_page: PageOpener, run: ShownRun
 ) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
     tab.locator(".state").first.wait_for()
@@ -342,7 +342,7 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
 
 
 def test_an_edited_text_keeps_its_classes_and_another_has_its_own(
-    open_page: PageOpener, run: Run
+    open_page: PageOpener, run: ShownRun
 ) -> None:
     from playwright.sync_api import expect
 
@@ -369,7 +369,7 @@ def test_an_edited_text_keeps_its_classes_and_another_has_its_own(
 
 
 def test_a_text_is_kept_and_compared_with_one_of_other_words(
-    open_page: PageOpener, run: Run
+    open_page: PageOpener, run: ShownRun
 ) -> None:
     texts = ["it was a lovely day", "it was a very very awful day"]
     tab = open_page(live_html(run, texts[:1]))
@@ -392,7 +392,9 @@ def test_a_text_is_kept_and_compared_with_one_of_other_words(
     tab.locator(".kept-text").wait_for(state="hidden")
 
 
-def test_the_address_is_a_link_to_the_same_text_and_view(open_page: PageOpener, run: Run) -> None:
+def test_the_address_is_a_link_to_the_same_text_and_view(
+    open_page: PageOpener, run: ShownRun
+) -> None:
     content = live_html(run, ["a lovely film"])
     tab = open_page(content)
     text = "quite & dark #100% 映画"
@@ -412,7 +414,7 @@ def test_the_address_is_a_link_to_the_same_text_and_view(open_page: PageOpener, 
     open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
 
-def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: Run) -> None:
+def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: ShownRun) -> None:
     text = "a lovely film and a kind day"
     tab = open_page(live_html(run, [text]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
@@ -435,7 +437,7 @@ def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: R
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1366, "light")])
 def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
-    open_page: PageOpener, run: Run, width: int, scheme: str
+    open_page: PageOpener, run: ShownRun, width: int, scheme: str
 ) -> None:
     hostile = replace(
         run,
@@ -459,7 +461,7 @@ def test_hostile_texts_and_names_stay_text_in_a_window_of_any_size(
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_it_works_over_http(open_page: PageOpener, run: Run, tmp_path: Path) -> None:
+def test_it_works_over_http(open_page: PageOpener, run: ShownRun, tmp_path: Path) -> None:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     handler.log_message = lambda *_: None  # type: ignore[attr-defined]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

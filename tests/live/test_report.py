@@ -14,9 +14,9 @@ from rich.console import Console
 from chromium import PageOpener
 from headscope.cli.pages import report
 from headscope.heads.words import TextParts, word_table, words_of
-from headscope.live.page import live_html
-from headscope.live.report import TextsReport, report_content, write_report
-from headscope.runs.run import Run, load_run
+from headscope.pages.live import live_html
+from headscope.pages.report import TextsReport, report_content, write_report
+from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.settings.commands import ReportConfig
 from training_runs import GOOD, HOSTILE, Trained, reviews
 
@@ -25,19 +25,21 @@ TEXTS = [f"{row['text']} {number}" for number, row in enumerate(reviews(40))]
 
 
 @pytest.fixture(scope="session")
-def run(plain: Trained) -> Run:
-    return load_run(plain.folder)
+def run(plain: Trained) -> ShownRun:
+    return load_shown(plain.folder)
 
 
 @pytest.fixture(scope="session")
-def found(run: Run) -> TextsReport:
+def found(run: ShownRun) -> TextsReport:
     return run.report(TEXTS, [row["label"] for row in reviews(40)])
 
 
 # --- the numbers ---
 
 
-def test_the_parts_of_each_text_are_those_that_it_has_alone(run: Run, found: TextsReport) -> None:
+def test_the_parts_of_each_text_are_those_that_it_has_alone(
+    run: ShownRun, found: TextsReport
+) -> None:
     assert sorted(parts.row for parts in found.parts) == list(range(len(TEXTS)))
     for parts in found.parts[:12]:
         alone = run.explain(TEXTS[parts.row])
@@ -67,7 +69,7 @@ def test_a_table_of_words_by_hand() -> None:
     ]
 
 
-def test_tokens_of_one_word_have_it_whole(run: Run) -> None:
+def test_tokens_of_one_word_have_it_whole(run: ShownRun) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     vocabulary = {"un": 0, "##known": 1, "Word": 2, "[UNK]": 3}
@@ -133,7 +135,7 @@ def test_the_command_writes_a_page_and_words_within_its_seconds(
         replace(config, output="all.txt")
 
 
-def test_mistakes_and_cells_that_a_spreadsheet_would_run(run: Run, tmp_path: Path) -> None:
+def test_mistakes_and_cells_that_a_spreadsheet_would_run(run: ShownRun, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected one for each label, got 2"):
         run.report(["a", "b"], ["good"])
     with pytest.raises(ValueError, match="got 0"):
@@ -150,7 +152,7 @@ LISTED = ".report-texts .listed"
 
 @pytest.mark.slow
 def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
-    open_page: PageOpener, run: Run
+    open_page: PageOpener, run: ShownRun
 ) -> None:
     from playwright.sync_api import expect
 
@@ -183,7 +185,7 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
 
 @pytest.mark.slow
 def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
-    open_page: PageOpener, run: Run, found: TextsReport
+    open_page: PageOpener, run: ShownRun, found: TextsReport
 ) -> None:
     content = report_content(run, found, "many")
     times = 10_000 // len(TEXTS)
@@ -220,7 +222,7 @@ def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
 
 @pytest.mark.slow
 def test_a_page_whose_network_does_not_run_lists_words_and_texts(
-    open_page: PageOpener, run: Run, found: TextsReport, tmp_path: Path
+    open_page: PageOpener, run: ShownRun, found: TextsReport, tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
 

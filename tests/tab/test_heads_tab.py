@@ -498,7 +498,7 @@ def test_no_module_writes_markup_or_names_another_place_and_the_library_is_that_
     None
 ):
     package = Path(__file__).parents[2] / "src/headscope"
-    sources = sorted([*(package / "tab/static").iterdir(), *(package / "live/static").iterdir()])
+    sources = sorted([*(package / "tab/static").iterdir(), *(package / "pages/static").iterdir()])
     assert {"index.js", "heads.css"} < {path.name for path in sources}
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?:"
     for path in sources:

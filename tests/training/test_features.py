@@ -18,11 +18,11 @@ from headscope.data import features
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.contributions import decompose
-from headscope.live.page import live_html
+from headscope.pages.live import live_html
 from headscope.record.reader import read_index
-from headscope.runs.folder import kept_settings
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
+from headscope.runs.setup import kept_settings
 from headscope.settings.checks import check
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig

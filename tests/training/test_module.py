@@ -11,7 +11,7 @@ import torch
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
-from headscope.runs.folder import Setup
+from headscope.runs.setup import Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, build_module, chosen_precision
 from training_runs import configured

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save
 
 from headscope.cli.evaluate import evaluate
 from headscope.ground.errors import RunError, UserWarningMessage
-from headscope.live.page import recorded_step
+from headscope.pages.live import recorded_step
 from headscope.runs.run import Prediction, load_run
 from headscope.settings.commands import EvaluateConfig
 from headscope.training.resume import LAST, load_last, resumed_config

@@ -20,8 +20,8 @@ from headscope.cli.predict import predict
 from headscope.data import features
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
-from headscope.live.page import live_html
 from headscope.model.pretrained import PretrainedClassifier
+from headscope.pages.live import live_html
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import Run, load_run
 from headscope.settings.checks import check

@@ -18,9 +18,9 @@ from headscope.data.datamodule import TextDataModule
 from headscope.data.tokenizer import train_tokenizer
 from headscope.ground.errors import ConfigError, RunError, TrainingError
 from headscope.heads.capture import capture, headed_layers
-from headscope.runs.folder import Setup
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
+from headscope.runs.setup import Setup
 from headscope.settings.checks import flatten
 from headscope.settings.config import TokenizerConfig, TrainConfig
 from headscope.training.baseline import averages_in_place_of_attention

@@ -10,7 +10,7 @@ from headscope.cli.inspect_model import inspect_model
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import write_free
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.live.page import text_view
+from headscope.pages.live import text_view
 from headscope.runs.prediction import best_device
 from headscope.runs.run import load_run
 from headscope.settings.checks import message

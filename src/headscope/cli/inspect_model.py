@@ -20,9 +20,9 @@ from headscope.heads.integrations.sequence_classifier import (
     TextOrPair,
     study_texts,
 )
-from headscope.heads.show import head_view
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers
+from headscope.pages.show import head_view, with_page
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
 from headscope.settings.config import DataConfig
@@ -57,7 +57,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     output = classifier.output(classifier.probe(shown))
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    view = head_view(output, study, {"model": config.model})
+    view = with_page(head_view(output, study, {"model": config.model}))
     free = FOLDER / f"{stem}.html"
     path = view.save(config.output) if config.output else write_free(free, view.html)
     show_line(console, str(view))

@@ -23,13 +23,12 @@ from headscope.data.rows import read_rows
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, listed
 from headscope.ground.tables import write_rows
-from headscope.ground.terminal import Bar, show_line, terminal
+from headscope.ground.terminal import Bar, plain_table, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
 from headscope.settings.checks import message, override
 from headscope.settings.commands import LabelsConfig
 from headscope.settings.config import DataConfig
-from headscope.training.console import plain_table
 from headscope.training.train import train
 
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed

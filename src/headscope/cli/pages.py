@@ -4,28 +4,21 @@ report(config): write what a run learned over many texts, and the same page bene
 """
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from datasets import Dataset
-from pandas import DataFrame
 from rich.console import Console
 
 from headscope.ground.errors import LivePageError, RunError, UserError
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.live.pack import check_supported
-from headscope.live.page import MB, Example, Kind, live_html
-from headscope.live.report import TextsReport, write_report
-from headscope.record.schema import label_text
+from headscope.pages.examples import choose_examples
+from headscope.pages.live import MB, Example, live_html
+from headscope.pages.pack import check_supported
+from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
 from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.html import write_page
 from headscope.training.console import show_words
-
-SHORTEST = 20  # characters of an example, where there are such texts
-LONGEST = 600
 
 
 def page(config: PageConfig, console: Console | None = None) -> Path:
@@ -71,38 +64,11 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
     run.model.to(best_device(config.accelerator))
     show_line(console, f"{len(dataset)} {split} texts; words: up to {config.seconds:g} s")
     with Bar(console, "contributions of words"):
-        found = run.report(*texts_and_labels(dataset, run.objective, run.labels), config.seconds)
+        texts = texts_and_labels(dataset, run.objective, run.labels)
+        found = report_of(run, *texts, config.seconds)
         name = split if config.data is None else Path(config.data.path).stem
         size = write_report(run, found, name, Path(config.output))
     show_words(console, found.summary())
     words = f"words.csv: words of {len(found.parts)} of {len(dataset)} texts"
     show_line(console, f"report:     {config.output} ({size:.1f} MB), {words}")
     return found
-
-
-def choose_examples(run: Run, split: Dataset, count: int) -> list[Example]:
-    """Return texts of a split in thirds: confident and right, most wrong, and least sure.
-
-    Of right ones the classes take turns. Short texts come first; each text stands once.
-    """
-    texts, labels = texts_and_labels(split, run.objective, run.labels)
-    predictions = run.predict(texts)
-    shares = np.sort([[*each.probabilities.values()] for each in predictions])  # [N, C]
-    sure = shares[:, -1] - shares[:, -2]  # the distance of the nearest two classes
-    if run.config.data.multi_label:
-        sure = np.abs(shares - 0.5).min(axis=1)  # of a probability from its threshold
-    table = DataFrame({"label": [*map(label_text, labels)], "sure": sure})
-    table["is_right"] = table["label"] == [each.label for each in predictions]
-    table["is_odd"] = [not SHORTEST <= len("".join(text)) <= LONGEST for text in texts]
-    surest = table.sort_values(["is_odd", "sure"], ascending=[True, False])
-    turns = surest[surest["is_right"]].groupby("label").cumcount()
-    orders: dict[Kind, Any] = {
-        "right": turns.sort_values(kind="stable").index,
-        "wrong": surest.index[~surest["is_right"]],
-        "unsure": table.sort_values(["is_odd", "sure"]).index,
-    }
-    chosen: dict[int, Kind] = {}
-    for place, (kind, order) in enumerate(orders.items()):
-        free = [row for row in order if row not in chosen]
-        chosen |= dict.fromkeys(free[: (count + 2 - place) // 3], kind)
-    return [Example(kind, table["label"][row], texts[row]) for row, kind in chosen.items()]

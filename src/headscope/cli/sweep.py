@@ -264,8 +264,7 @@ def show_table(folder: Path, console: Any = None) -> None:
     the seeds' noise of the best if their means differ by less than two standard errors of the
     difference.
     """
-    from headscope.ground.terminal import show_line, terminal  # heavy
-    from headscope.training.console import plain_table
+    from headscope.ground.terminal import plain_table, show_line, terminal  # heavy
 
     console = terminal(console)
     table = write_table(folder)

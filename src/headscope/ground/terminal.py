@@ -1,12 +1,14 @@
 """Printing lines, in which texts from data cannot act: they may hold ESC sequences."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
+from rich import box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from headscope.ground.errors import printable
@@ -127,3 +130,17 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def plain_table(
+    texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]
+) -> Table:
+    """Return a table with columns of texts, folded where they are wide, and of numbers."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in texts:
+        table.add_column(escape(printable(name)), overflow="fold")
+    for name in numbers:
+        table.add_column(escape(printable(name)), no_wrap=True, justify="right")
+    for row in rows:
+        table.add_row(*(escape(printable(str(cell))) for cell in row))
+    return table

@@ -7,11 +7,26 @@ text gave them, a network is linear in the vectors of its tokens and in its bias
     logit_c = sum_t word_tc + sum_b bias_bc
     word_tc = sum of x . d logit_c / dx over the vectors x of token t: embedding, position, evidence
 
-And for every layer l of attention the same logit is what passes through its heads, what goes past
-them in the residual stream, and the biases that are added above:
+A logit is a sum over paths, each from a token's vector, or from a bias, through some heads or none.
+Heads share alike what passes several of them: a path of amount c through k heads gives c / k to
+each. That is the Shapley value of the heads in the network with its gates held fixed (Shapley 1953,
+A Value for n-Person Games). So all heads of all layers are one table, which adds up both ways:
 
-    logit_c = sum_ht head_lhtc + past_lc + sum of the biases above
-    head_lhtc = sum_q a_lhqt v_lht . d logit_c / dz_lhq,   z_lhq = sum_t a_lhqt v_lht
+    word_tc = sum_lh share_lhtc + past_tc          past: the paths through no head
+    bias_c  = sum_lh bias_lhc   + past_bias_c
+
+With the output of each head times x, a path through k heads is x^k as large, and the integral of
+k x^(k-1) c / k over x from 0 to 1 is c / k. So
+
+    share_lh = integral of z_lh(x) . d logit_c(x) / dz_lh,     z_lh: the head's output
+
+split by tokens and biases as z_lh is: a polynomial of degree L - 1 in x, for which ceil(L / 2)
+points of Gauss and Legendre are exact.
+
+For each layer apart, what passes through a head at a key position is cheaper (one gradient):
+
+    through_lhtc = sum_q a_lhqt v_lht . d logit_c / dz_lhq,   z_lhq = sum_t a_lhqt v_lht
+    logit_c = sum_ht through_lhtc + what goes past layer l + the biases that are added above
 
 From the second layer on a position's vector is mixed: what passes from position t is not the word
 t's alone. None of these is the effect of removing a word: weights, scales and gates would change.
@@ -21,14 +36,15 @@ absence, of logits divided by the temperature. So they sum to the log-odds of th
 beside them; +1 nat multiplies the odds by e = 2.7.
 
 Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens, E head
-width, C classes, S sums that are split.
+width, C classes, S sums that are split, N gradients that are taken at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,22 +53,23 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode
-from headscope.heads.fixed_gates import FixedGates, depends
+from headscope.heads.capture import device_of, eval_mode, named_layers
+from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
+from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.places import NONE, start_ids
 from headscope.record.explanation import MOST_MISSED, Explanation
 
+MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """The parts of S sums of the logits of B texts, such as the log-odds of two classes.
+    """The parts of S sums of the logits of B texts, layer by layer.
 
     Attributes:
         words: of each token; 0 at padding.
-        heads: of each layer, what passes through each head from each position.
+        heads: of each layer that is observed, what passes through each head from each position.
         biases: those that are added before the attention of each layer, and after the last.
         totals: the sums themselves: words and biases add up to them, but for what is missed.
         logits: of the model.
@@ -98,13 +115,28 @@ def decompose(
         sums_of: from the logits to the sums, such as `lambda logits: logits[:, :1]`.
     """
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        sums = sums_of(logits.double())  # [B, S]
-        parts = [_parts(gates, of_texts) for of_texts in sums.unbind(dim=1)]
-        words, heads, biases = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
-        found = Contributions(words, heads, biases, sums.detach().cpu(), logits.detach().cpu())
-    if bool((found.missed.abs() > MOST_MISSED).any()):
-        found = replace(found, unknown=_unknown_module(model, inputs, num_tokens))
-    return found
+        found = _contributions(gates, logits, sums_of(logits.double()))
+    return _with_unknown(found, model, inputs, num_tokens)
+
+
+def _contributions(
+    gates: FixedGates, logits: Float[Tensor, "B C"], sums: Float[Tensor, "B S"]
+) -> Contributions:
+    parts = [_parts(gates, of_texts) for of_texts in sums.unbind(dim=1)]
+    words, heads, by_call = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
+    ends = [0, *(number + 1 for number in gates.heads.values()), by_call.shape[1]]
+    groups = [by_call[:, slice(*pair)].sum(dim=1) for pair in pairwise(ends)]
+    biases = torch.stack(groups, dim=1)  # [B, layers_and_1, S]
+    return Contributions(words, heads, biases, sums.detach().cpu(), logits.detach().cpu())
+
+
+def _with_unknown(
+    found: Contributions, model: nn.Module, inputs: Sequence[Any], num_tokens: int
+) -> Contributions:
+    """Name the module that is not the sum of its parts, if there is one."""
+    if not bool((found.missed.abs() > MOST_MISSED).any()):
+        return found
+    return replace(found, unknown=_unknown_module(model, inputs, num_tokens))
 
 
 @contextmanager
@@ -123,32 +155,44 @@ def _fixed_gates(
         if ids is not None and len(inputs) > 1 and inputs[1] is not None:
             ids = ids.masked_fill(inputs[1], NONE)
         gates = FixedGates(len(inputs[0]), num_tokens, ids, start_ids(model))
-        with gates:
+        with named_layers(model), gates:
             logits = model(*inputs)
         yield gates, logits
 
 
 def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[Tensor], Tensor]:
     """Return words, heads and biases of a sum of each text: each leaf times its gradient."""
-    B = len(sums)
-    biases = torch.zeros(B, len(gates.calls) + 1, dtype=torch.float64)
-    words = torch.zeros(B, gates.num_tokens, dtype=torch.float64)
-    outputs = [call.head_outputs for call in gates.calls]
     leaves = gates.leaves
-    gradients = _gradients(sums, [*leaves, *outputs])
-    for number, (leaf, gradient) in enumerate(zip(gates.words, gradients, strict=False)):
-        of_tokens, of_none = gates.of_tokens(number, leaf.detach() * gradient)
-        words += of_tokens
-        biases[:, 0] += of_none
+    calls = [gates.calls[number] for number in gates.heads.values()]
+    gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in calls)])
+    words, biases = _of_leaves(gates, [gradient[None] for gradient in gradients[: len(leaves)]])
+    pairs = zip(calls, gradients[len(leaves) :], strict=True)
+    return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
+
+
+def _of_leaves(
+    gates: FixedGates, gradients: Sequence[Float[Tensor, "N ..."]]
+) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
+    """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
+    N = len(gradients[0])
+    B = gates.num_texts
+    biases = torch.zeros(N, B, len(gates.calls) + 1, dtype=torch.float64)
+    words = torch.zeros(N, B, gates.num_tokens, dtype=torch.float64)
+    for leaf, gradient in zip(gates.words, gradients, strict=False):
+        of_tokens = gates.of_tokens(leaf, leaf.detach() * gradient)  # [N, B, T + 1]
+        words += of_tokens[..., :-1]
+        biases[..., 0] += of_tokens[..., -1]
     of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
     for (layer, leaf), gradient in of_biases:
-        biases[:, layer] += (leaf.detach() * gradient).cpu().double().reshape(B, -1).sum(dim=-1)
-    heads = []
-    for call, gradient in zip(gates.calls, gradients[len(leaves) :], strict=True):
-        at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
-        at_keys = call.weights.transpose(-2, -1) @ at_outputs  # [B, H, K, E]
-        heads.append((at_keys * call.values).sum(dim=-1).cpu().double())
-    return words, heads, biases
+        products = (leaf.detach() * gradient).reshape(N, B, -1)
+        biases[..., layer] += products.sum(dim=-1, dtype=torch.float64).cpu()
+    return words, biases
+
+
+def _passing(call: HeadOutputs, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
+    """Return what passes from each key at each query: a_qk v_k . g_q."""
+    at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
+    return call.weights * (at_outputs @ call.values.transpose(-2, -1))
 
 
 def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -156,6 +200,115 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
     if not sums.requires_grad:
         return [torch.zeros_like(tensor) for tensor in tensors]
     return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
+
+
+class Shares(NamedTuple):
+    """What the heads share of S sums of B texts; with the rest they are words and biases.
+
+    Of `past`, tokens and biases, `unobserved` passes through attention that is not observed.
+    """
+
+    heads: list[Float[Tensor, "B H T S"]]
+    head_biases: list[Float[Tensor, "B H S"]]
+    past: Float[Tensor, "B T S"]
+    past_biases: Float[Tensor, "B S"]
+    unobserved: Float[Tensor, "B S"]
+
+
+def share_among_heads(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
+    """Return each head's share of every token and bias, and what passes through no head.
+
+    One gradient for each x to all heads, then for each layer one to what is below it, for all its
+    heads and all sums at once.
+    """
+    B, S = sums.shape
+    numbers = [*gates.heads.values()]
+    calls = [gates.calls[number] for number in numbers]
+    others = [call for number, call in enumerate(gates.calls) if number not in numbers]
+    heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in calls]
+    table = [of_layer.double() for of_layer in heads]  # tokens, then biases
+    outputs = [call.head_outputs for call in calls]
+    each = torch.eye(S, dtype=sums.dtype, device=sums.device)
+    with _scaled_heads(calls) as scale:
+        scale(0.0)
+        past = _below(gates, sums.sum(dim=0), each, len(gates.calls))
+        with _scaled_heads(others) as scale_others:
+            scale_others(0.0)
+            unobserved = past - _below(gates, sums.sum(dim=0), each, len(gates.calls))
+        for x, weight in _gauss_legendre(len(calls)):
+            scale(x)
+            gradients = _gradients_of_rows(sums.sum(dim=0), outputs, each)  # x g(x), [S, ...] each
+            for layer, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
+                H = len(table[layer])
+                of_heads = gradient.reshape(S, B, H, -1)
+                alone = torch.eye(H).to(gradient)[:, None, None, :, None] * of_heads
+                rows = alone.reshape(H * S, *output.shape)
+                found = _below(gates, output, rows, numbers[layer])
+                table[layer] += weight / x * found.unflatten(0, (H, S))
+    table = [of_layer.permute(2, 0, 3, 1) for of_layer in table]  # [B, H, T + 1, S]
+    past = past.permute(1, 2, 0)  # [B, T + 1, S]
+    return Shares(
+        [of_layer[:, :, :-1] for of_layer in table],
+        [of_layer[:, :, -1] for of_layer in table],
+        past[:, :-1],
+        past[:, -1],
+        unobserved.sum(dim=-1).T,
+    )
+
+
+@contextmanager
+def _scaled_heads(calls: Sequence[HeadOutputs]) -> Iterator[Callable[[float], None]]:
+    """Let the gradient of all that passes a head be scaled, as if its output were."""
+    scale = 1.0
+
+    def set_scale(x: float) -> None:
+        nonlocal scale
+        scale = x
+
+    with ExitStack() as stack:
+        for call in calls:
+            handle = call.passed_on.register_hook(lambda gradient: gradient * scale)
+            stack.callback(handle.remove)
+        yield set_scale
+
+
+def _gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
+    """Return points and weights on 0 to 1: exact for polynomials of degree L - 1."""
+    if not num_layers:
+        return []
+    points, weights = np.polynomial.legendre.leggauss((num_layers + 1) // 2)
+    return [*zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True)]
+
+
+def _below(
+    gates: FixedGates, output: Tensor, rows: Float[Tensor, "N ..."], layer: int
+) -> Float[Tensor, "N B tokens_and_1"]:
+    """Return rows times an output, as a sum over tokens and over the biases that are below it."""
+    biases = [leaf for place, leaf in gates.biases if place <= layer]
+    leaves = [*gates.words, *biases]
+    size = max(1, MOST_AT_ONCE // output.numel())
+    parts = []
+    for some in rows.split(size):
+        words, of_biases = _of_leaves(gates, _gradients_of_rows(output, leaves, some))
+        parts.append(torch.cat([words, of_biases.sum(dim=-1, keepdim=True)], dim=-1))
+    return torch.cat(parts)
+
+
+def _gradients_of_rows(
+    output: Tensor, tensors: Sequence[Tensor], rows: Float[Tensor, "N ..."]
+) -> list[Float[Tensor, "N ..."]]:
+    """Return the gradients of N sums, rows times an output: in one pass if its functions can."""
+    zeros = [tensor.new_zeros(1).expand(len(rows), *tensor.shape) for tensor in tensors]
+    if not output.requires_grad:
+        return zeros
+    take = partial(torch.autograd.grad, output, tensors, retain_graph=True)
+    try:
+        found = take(rows, is_grads_batched=True, allow_unused=True)
+    except RuntimeError:  # a module's own function has no rule for vmap
+        each = [take(row, materialize_grads=True) for row in rows]
+        found = tuple(map(torch.stack, zip(*each, strict=True)))
+    pairs = zip(found, zeros, strict=True)
+    return [zero if gradient is None else gradient for gradient, zero in pairs]
 
 
 def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) -> str:
@@ -254,11 +407,11 @@ def explain(
     """
     pair = 1 if isinstance(objective, MultiLabel) else 2
 
-    def shares(logits: Float[Tensor, "1 C"]) -> Float[Tensor, " C"]:
+    def probabilities(logits: Float[Tensor, "1 C"]) -> Float[Tensor, " C"]:
         return objective.probabilities(logits[0].detach().double() / temperature)
 
     def kept(logits: Float[Tensor, "1 C"]) -> list[int]:
-        order: list[int] = shares(logits).argsort(descending=True, stable=True).tolist()
+        order: list[int] = probabilities(logits).argsort(descending=True, stable=True).tolist()
         if label is not None:
             order.sort(key=lambda number: classes[number] != label)
         return order[: max(num_classes, pair)]
@@ -266,30 +419,54 @@ def explain(
     def sums(logits: Float[Tensor, "1 C"]) -> Float[Tensor, "1 S"]:
         return logits[:, kept(logits)] / temperature
 
-    parts = decompose(model, moved(batch, device_of(model)).inputs, len(tokens), sums)
+    inputs = moved(batch, device_of(model)).inputs
+    with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
+        split = sums(logits.double())
+        parts = _contributions(gates, logits, split)
+        shares = share_among_heads(gates, split)
+        maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
+        layers = gates.layers
+    parts = _with_unknown(parts, model, inputs, len(tokens))
     names = [classes[number] for number in kept(parts.logits)]
+    of_text = partial(_of_text, [layers.index(name) for name in gates.heads], len(layers))
     return Explanation(
         label=names[0],
         against=names[1] if pair == 2 else None,
-        probabilities=dict(zip(classes, shares(parts.logits).tolist(), strict=True)),
+        probabilities=dict(zip(classes, probabilities(parts.logits).tolist(), strict=True)),
         tokens=tokens,
         classes=names,
         words_of=parts.words[0].numpy(),
-        heads_of=_by_layer(parts.heads, len(tokens), len(names)),
-        past_of=parts.past[0].numpy(),
-        biases_of=parts.biases[0].numpy(),
+        layers=layers,
+        heads_of=of_text(shares.heads, len(tokens), len(names)),
+        head_biases_of=of_text(shares.head_biases, len(names)),
+        past_of=shares.past[0].numpy(),
+        past_biases_of=shares.past_biases[0].numpy(),
+        through_of=of_text([of_layer.sum(dim=2) for of_layer in parts.heads], len(names)),
+        maps=of_text(maps, len(tokens), len(tokens)),
         log_odds_of=parts.totals[0].numpy(),
+        unobserved_of=shares.unobserved[0].numpy(),
         unknown=parts.unknown,
     )
 
 
-def _by_layer(
-    heads: Sequence[Float[Tensor, "1 H K S"]], num_tokens: int, num_sums: int
-) -> Float[np.ndarray, "L H T S"]:
-    """Return one text's heads: NaN where a layer has fewer, or attends to something else."""
+def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:
+    """Return what passes from each key at each query of each head to a sum of each text."""
+    calls = [gates.calls[number] for number in gates.heads.values()]
+    gradients = _gradients(sums, [call.head_outputs for call in calls])
+    pairs = zip(calls, gradients, strict=True)
+    return [_passing(*pair).cpu() for pair in pairs]
+
+
+def _of_text(
+    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 H *N"]], *shape: int
+) -> Float[np.ndarray, "L H *N"]:
+    """Return one text's heads, those of each layer at its place.
+
+    NaN where a layer has fewer, attends to something else, or is not among them.
+    """
     most = max((of_layer.shape[1] for of_layer in heads), default=0)
-    table = np.full((len(heads), most, num_tokens, num_sums), np.nan)
-    for layer, of_layer in enumerate(heads):
-        if of_layer.shape[2] == num_tokens:
-            table[layer, : of_layer.shape[1]] = of_layer[0].numpy()
+    table = np.full((num_layers, most, *shape), np.nan)
+    for place, of_layer in zip(places, heads, strict=True):
+        if of_layer.shape[2:] == shape:
+            table[place, : of_layer.shape[1]] = of_layer[0].numpy()
     return table

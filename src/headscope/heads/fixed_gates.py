@@ -30,7 +30,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
 
-from headscope.model.places import (
+from headscope.attention.functional import AttentionCall
+from headscope.heads.places import (
     MOVES,
     NONE,
     Owners,
@@ -53,13 +54,14 @@ class HeadOutputs(NamedTuple):
     weights: Float[Tensor, "B H Q K"]
     values: Float[Tensor, "B H K E"]
     head_outputs: Tensor  # of the same shape but for Q, or with texts and heads in one dimension
+    passed_on: Tensor  # the same numbers, with which the network continues
 
 
 class FixedGates(TorchFunctionMode):
     """Hold the gates fixed of what runs in the block, and list the leaves of its gradients.
 
     A vector belongs to the token whose id was looked up, and a constant that is added to it, if it
-    is another for each token, too (`headscope.model.places`). Where ids are unknown, places are
+    is another for each token, too (`headscope.heads.places`). Where ids are unknown, places are
     tokens.
 
     Args:
@@ -73,7 +75,7 @@ class FixedGates(TorchFunctionMode):
         biases: of each constant that is added: how many calls of attention were before, and the
             constant with texts in its first dimension, if there are several.
         calls: the calls of attention, in order.
-        names: of those of `calls` that are observed, by their number.
+        named: of each observed layer and run of it, the number of its call; None if unknown.
     """
 
     def __init__(
@@ -92,13 +94,28 @@ class FixedGates(TorchFunctionMode):
         self.words: list[Tensor] = []
         self.biases: list[tuple[int, Tensor]] = []
         self.calls: list[HeadOutputs] = []
-        self.names: dict[int, str] = {}
+        self.named: dict[str, int | None] = {}
         self._sequences: list[Owners] = []  # [B, S] of each that was looked up
 
     @property
     def leaves(self) -> list[Tensor]:
         """All that gradients are taken of: words, then biases."""
         return [*self.words, *(leaf for _, leaf in self.biases)]
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the observed layers, in the order in which they ran."""
+        order = 0
+        places = {}
+        for name, number in self.named.items():
+            order = order if number is None else number
+            places[name] = order
+        return sorted(places, key=places.__getitem__)
+
+    @property
+    def heads(self) -> dict[str, int]:
+        """The numbers of the calls of the observed layers, in order, but for those unknown."""
+        return {name: number for name in self.layers if (number := self.named[name]) is not None}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -180,17 +197,18 @@ class FixedGates(TorchFunctionMode):
                 owners = in_order  # what has none stands where tokens are missing, such as [CLS]
         return set_owners(joined, owners)
 
-    def of_tokens(self, number: int, products: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums [B, T] of what belongs to each token, and [B] of what is of none."""
-        T = self.num_tokens
-        owners: Tensor = get_owners(self.words[number])  # type: ignore[assignment]
+    def of_tokens(
+        self, leaf: Tensor, products: Float[Tensor, "N ..."]
+    ) -> Float[Tensor, "N B T_and_1"]:
+        """Return the sums of what belongs to each token, and of what is of none, on the CPU."""
+        owners: Tensor = get_owners(leaf)  # type: ignore[assignment]
         if owners.stride(-1) == 0:
             owners = owners[..., 0]
-            products = products.sum(dim=-1, dtype=torch.float64)
-        sums = torch.zeros(self.num_texts * (T + 1), dtype=torch.float64)
-        sums.index_add_(0, owners.flatten().cpu(), products.flatten().cpu().double())
-        table = sums.view(self.num_texts, T + 1)
-        return table[:, :T], table[:, T]
+            products = products.sum(dim=-1)
+        size = (self.num_texts, self.num_tokens + 1)
+        sums = torch.zeros(len(products), math.prod(size), dtype=torch.float64)
+        sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
+        return sums.unflatten(1, size)
 
     def constant(self, constant: Any, like: Tensor) -> Any:
         """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
@@ -229,9 +247,12 @@ class FixedGates(TorchFunctionMode):
             heads = weights.shape[0] // self.num_texts
             weights = weights.unflatten(0, (self.num_texts, heads))
             values = values.unflatten(0, (self.num_texts, heads))
-        if weights.ndim == 4:  # else it is a pooling that attends
-            self.calls.append(HeadOutputs(weights.detach(), values.detach(), head_outputs))
-        return head_outputs
+        if weights.ndim != 4:  # it is a pooling that attends
+            return head_outputs
+        passed_on = head_outputs.clone()
+        call = HeadOutputs(weights.detach(), values.detach(), head_outputs, passed_on)
+        self.calls.append(call)
+        return passed_on
 
 
 def _without_gradient(value: Any) -> Any:
@@ -252,6 +273,12 @@ def _inside(func: FunctionType) -> FunctionType:
     )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
+
+
+def named_attention(name: str, call: AttentionCall, is_last: bool = True) -> None:
+    """Name a call of attention that an observer was shown, which is the last, if it is in time."""
+    if has_torch_function_unary(call.like):
+        handle_torch_function(named_attention, (call.like,), name, call, is_last)
 
 
 def token_vectors(vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -399,9 +426,26 @@ def _text_ids(mode: FixedGates, func: Rule, ids: Tensor) -> Tensor:
     return ids
 
 
+def _named(
+    mode: FixedGates, func: Rule, name: str, call: AttentionCall, is_last: bool = True
+) -> None:
+    """Find the call by its weights: heads of an attention that uses others are unknown."""
+    if name in mode.named:
+        return  # by an observer within another
+    mode.named[name] = None
+    weights = call.weights()
+    unnamed = [each for each in range(len(mode.calls)) if each not in mode.named.values()]
+    for number in unnamed[-1:] if is_last else unnamed:
+        own = mode.calls[number].weights
+        if own.shape == weights.shape and torch.allclose(own.to(weights.dtype), weights, atol=1e-3):
+            mode.named[name] = number
+            return
+
+
 def _input_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
     """Leave out the layers of a frozen encoder: its biases are added before the first layer."""
     mode.calls.clear()
+    mode.named.clear()
     mode.biases = [(0, leaf) for _, leaf in mode.biases]
     return vectors
 
@@ -514,6 +558,7 @@ RULES: dict[str, Rule] = {
     "token_vectors": _token_vectors,
     "text_ids": _text_ids,
     "input_vectors": _input_vectors,
+    "named_attention": _named,
     "where": _choice,
     "masked_fill": _filled,
     "pow": _power,

@@ -1,15 +1,13 @@
-"""Why a text is given a class: its log-odds as a sum over words and biases.
-
-For every layer they are a sum again: what passes through its heads, what goes past them, and the
-biases above.
+"""Why a text is given a class: its log-odds as one table of heads and words that adds up both ways.
 
 The numbers are of the very probabilities beside them: of logits that are divided by the
 temperature. +1 multiplies the odds of a class against another by e = 2.7.
-`headscope.heads.contributions` computes them. Shape letters: L layers, H heads, T tokens, K classes
-that are kept. Needs numpy alone.
+`headscope.heads.contributions` computes them. Shape letters: L layers, H heads, T tokens, Q
+queries, K classes that are kept. Needs numpy alone.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +18,21 @@ from headscope.record.schema import Arrays
 CLASSES_KEPT = 8  # in a record, of the likeliest
 MOST_MISSED = 1e-4  # beyond it a sum is not called exact
 WORDS_NAMED = 8
-HEADS_NAMED = 4  # of each layer
+HEADS_NAMED = 8  # of all layers, fewer if these hold
+MOST_HELD = 0.9  # of the sizes of all heads
+TABLE_WIDTH = 79
+NAME_WIDTH = 16
+NUMBER_WIDTH = 8
+WORD_WIDTH = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The log-odds of a class as a sum: of words and biases, and once more for every layer.
+    """The log-odds of a class as a sum of words and biases, and each of these over all heads.
 
-    log_odds = sum(words) + biases + miss, and for each layer l
-    log_odds = sum(heads[l]) + past[l] + sum(biases_by_layer[l + 1 :]) + miss.
+    log_odds = sum(words) + biases + miss
+    words    = sum over layers and heads of heads + past
+    biases   = sum over layers and heads of head_biases + past_biases
 
     The arrays that end in `_of` have a column for each of the K classes: what the parts add to that
     class's logit. Of two columns the difference is what they add to the log-odds.
@@ -41,10 +45,20 @@ class Explanation:
         tokens: of the text, as people read them.
         classes: names of the K classes.
         words_of: of each token's own vectors.
-        heads_of: through each head of each layer from each position; NaN where a layer has fewer.
-        past_of: past each layer, in the residual stream.
-        biases_of: added before the attention of each layer, and after the last.
+        heads_of: each head's share of each token: heads share alike what passes several of them.
+            NaN where a layer has fewer heads, here and below.
+        head_biases_of: each head's share of the biases, as this text's gates pass them on.
+        past_of: of each token what passes through no head. Where [CLS] is read it is 0, but for
+            [CLS].
+        past_biases_of: of the biases what passes through no head.
+        through_of: all that passes through each head, whole for each head that it passes.
+        maps: what passes through each head from each position at each query, to the log-odds of
+            `label` against `against`; its sum is that of `through`. NaN where a layer attends to
+            something else than the T tokens.
         log_odds_of: the logits, divided by the temperature.
+        layers: names of the L layers, which are observed; NaN in all heads of one is unknown.
+        unobserved_of: of `past_of` and `past_biases_of` together, what passes through attention
+            that is not observed, such as one that is written by hand.
         unknown: the module that is not the sum of its parts, where the miss is not 0.
         empty: the log-odds of an empty text; None if unknown.
     """
@@ -56,9 +70,14 @@ class Explanation:
     classes: Sequence[str]
     words_of: Float[np.ndarray, "T K"]
     heads_of: Float[np.ndarray, "L H T K"]
-    past_of: Float[np.ndarray, "L K"]
-    biases_of: Float[np.ndarray, "layers_and_1 K"]
+    head_biases_of: Float[np.ndarray, "L H K"]
+    past_of: Float[np.ndarray, "T K"]
+    past_biases_of: Float[np.ndarray, " K"]
+    through_of: Float[np.ndarray, "L H K"]
+    maps: Float[np.ndarray, "L H Q T"]
     log_odds_of: Float[np.ndarray, " K"]
+    layers: Sequence[str]
+    unobserved_of: Float[np.ndarray, " K"]
     unknown: str = ""
     empty: float | None = None
 
@@ -76,23 +95,42 @@ class Explanation:
 
     @property
     def heads(self) -> Float[np.ndarray, "L H T"]:
-        """What passes through each head of each layer from each position."""
+        """Each head's share of each token."""
         return self.toward(self.heads_of)
 
     @property
-    def past(self) -> Float[np.ndarray, " L"]:
-        """What goes past each layer, in the residual stream."""
+    def head_biases(self) -> Float[np.ndarray, "L H"]:
+        """Each head's share of the biases."""
+        return self.toward(self.head_biases_of)
+
+    @property
+    def past(self) -> Float[np.ndarray, " T"]:
+        """Of each token what passes through no head."""
         return self.toward(self.past_of)
 
     @property
-    def biases_by_layer(self) -> Float[np.ndarray, " layers_and_1"]:
-        """Biases that are added before the attention of each layer, and after the last."""
-        return self.toward(self.biases_of)
+    def past_biases(self) -> float:
+        """Of the biases what passes through no head."""
+        return float(self.toward(self.past_biases_of))
+
+    @property
+    def through(self) -> Float[np.ndarray, "L H"]:
+        """All that passes through each head."""
+        return self.toward(self.through_of)
+
+    def map(self, layer: int, head: int) -> Float[np.ndarray, "Q T"]:
+        """Return what passes through a head from each position (column) at each query (row)."""
+        return self.maps[layer, head]  # type: ignore[no-any-return]
+
+    @property
+    def biases_of(self) -> Float[np.ndarray, " K"]:
+        """Of each class the sum of all biases."""
+        return np.asarray(np.nansum(self.head_biases_of, axis=(0, 1)) + self.past_biases_of)
 
     @property
     def biases(self) -> float:
         """The sum of all biases, as this text's gates pass them on."""
-        return float(self.biases_by_layer.sum())
+        return float(self.toward(self.biases_of))
 
     @property
     def log_odds(self) -> float:
@@ -116,36 +154,65 @@ class Explanation:
         return "; ".join(f"{token} {signed(value)}" for token, value in self.ranked_words()[:count])
 
     def __str__(self) -> str:
-        """Return the class, the words that add most to it, and for each layer its heads."""
+        """Return the class, the words that add most to it, and the table of heads and words."""
         against = "its absence"
         if self.against is not None:
             against = f"{self.against} {self.probabilities[self.against]:.4f}"
-        biases = f"biases: {signed(self.biases)}"
+        share = abs(self.biases / self.log_odds) if self.log_odds else 0.0
+        biases = f"biases: {signed(self.biases)} ({share:.2f} of the log-odds in size"
         if self.empty is not None:
-            biases += f" (an empty text has log-odds of {signed(self.empty)})"
+            biases += f"; an empty text has log-odds of {signed(self.empty)}"
         lines = [
             f"{self.label} {self.probabilities[self.label]:.4f} against {against}: "
             f"log-odds {signed(self.log_odds)}",
             f"words: {self.word_line()}; all {signed(float(self.words.sum()))}",
-            biases,
+            f"{biases})",
         ]
         if abs(self.miss) > MOST_MISSED:
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
-        lines += [self._layer_line(layer) for layer in range(len(self.heads))]
-        return "\n".join(lines)
+        return "\n".join([*lines, *_aligned(self._table())])
 
-    def _layer_line(self, layer: int) -> str:
-        """Return what passes through the heads of a layer, past them, and the biases above."""
-        heads = self.heads[layer].sum(axis=-1)  # [H]
-        heads = heads[~np.isnan(heads)]
-        order = np.argsort(-np.abs(heads), kind="stable")
-        named = [f"head {head} {signed(heads[head])}" for head in order[:HEADS_NAMED].tolist()]
-        if len(heads) > HEADS_NAMED:
-            rest = heads[order[HEADS_NAMED:]]
-            named.append(f"{len(rest)} other heads {signed(float(rest.sum()))}")
-        above = float(self.biases_by_layer[layer + 1 :].sum())
-        parts = [*named, f"past {signed(self.past[layer])}", f"biases above {signed(above)}"]
-        return f"layer {layer}: {'; '.join(parts)}"
+    def _table(self) -> list[list[str]]:
+        """Return heads by words, the largest first: names, words, other words, biases, sums."""
+        words = self._words_that_fit()
+        places = [[at for at, token in enumerate(self.tokens) if token == word] for word in words]
+        chosen = sum(places, [])
+
+        def cells(name: str, parts: Float[np.ndarray, " T_and_1"]) -> list[str]:
+            columns = [parts[of_word].sum() for of_word in places]
+            others = np.delete(parts[:-1], chosen).sum()
+            return [name, *map(signed, [*columns, others, parts[-1], parts.sum()])]
+
+        rows = [["", *map(_clipped, words), "others", "biases", "sum"]]
+        rows += [cells(*row) for row in self._rows()]
+        return [*rows, cells("all", np.append(self.words, self.biases))]
+
+    def _rows(self) -> Iterator[tuple[str, Float[np.ndarray, " T_and_1"]]]:
+        """Yield the heads that hold most of all, the other heads, and what passes through none."""
+        parts = np.concatenate([self.heads, self.head_biases[..., None]], axis=-1)  # [L, H, T + 1]
+        heads = [place for place in np.ndindex(parts.shape[:2]) if not np.isnan(parts[place]).all()]
+        heads.sort(key=lambda place: -abs(parts[place].sum()))
+        sizes = np.array([abs(parts[place].sum()) for place in heads])
+        count = 1 + int((np.cumsum(sizes) < MOST_HELD * sizes.sum()).sum())
+        count = min(count, HEADS_NAMED)
+        if len(heads) == count + 1:
+            count += 1
+        for layer, head in heads[:count]:
+            yield f"layer {layer} head {head}", parts[layer, head]
+        if others := heads[count:]:
+            yield f"{len(others)} other heads", np.sum([parts[place] for place in others], axis=0)
+        yield "past every head", np.append(self.past, self.past_biases)
+
+    def _words_that_fit(self) -> list[str]:
+        """Return the words that add most, as many as have room in the table."""
+        words: list[str] = []
+        room = TABLE_WIDTH - NAME_WIDTH - 3 * NUMBER_WIDTH
+        for word, _ in self.ranked_words():
+            room -= max(_width(_clipped(word)) + 2, NUMBER_WIDTH)
+            if room < 0:
+                break
+            words.append(word)
+        return words
 
     def arrays(self) -> Arrays:
         """Return the arrays as a record has them; the first classes are the two of `shown`."""
@@ -156,8 +223,11 @@ class Explanation:
             "shown": np.array(pair, np.int32),
             "words": self.words_of.astype(np.float32),
             "heads": self.heads_of.astype(np.float32),
+            "head_biases": self.head_biases_of.astype(np.float32),
             "past": self.past_of.astype(np.float32),
+            "past_biases": self.past_biases_of.astype(np.float32),
             "biases": self.biases_of.astype(np.float32),
+            "through": self.through_of.astype(np.float32),
             "log_odds": self.log_odds_of.astype(np.float32),
         }
         return {f"contributions/{name}": array for name, array in arrays.items()}
@@ -167,3 +237,27 @@ def signed(value: float, digits: int = 2) -> str:
     """Return a number with its sign, to two digits: +3.14, -0.25; 0.00."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return sum(1 + (unicodedata.east_asian_width(character) in "FW") for character in text)
+
+
+def _clipped(word: str) -> str:
+    """Return a word that is as short as a column."""
+    while _width(word) > WORD_WIDTH:
+        word = f"{word[:-2]}…"
+    return word
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines: names to the left, the other cells to the right of their column."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        line = name + " " * (widths[0] - _width(name))
+        for cell, width in zip(cells, widths[1:], strict=True):
+            line += "  " + " " * (width - _width(cell)) + cell
+        lines.append(line)
+    return lines

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 FOLDER = "heads"
 INDEX = "index.json"
 RUN_NOTE = "run"  # among the notes: whose record it is
-VERSION: Final = 3
+VERSION: Final = 4
 Arrays = dict[str, np.ndarray]
 # "measures": {measure: {"mean": [layer][head], "error": ...}}; "extra": a step's other arrays
 Numbers = dict[str, dict[str, Any]]
@@ -130,7 +130,7 @@ class Index:
     steps: list[Step] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     best: Annotated[int | None, LEFT_OUT] = None  # the step that has the effects of ablation
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
 
 
 INDEX_ADAPTER = TypeAdapter(Index)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -21,22 +20,18 @@ from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
-from headscope.model.objective import Answer, Objective
+from headscope.model.objective import Objective
 from headscope.model.running import lock_of
 from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import unknown_share
-from headscope.runs.folder import Chosen, Classifier, Setup, load_model
+from headscope.runs.folder import load_model
 from headscope.runs.prediction import by_length, split_logits
+from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import TrainConfig
-
-if TYPE_CHECKING:
-    from headscope.heads.show import HeadView
-    from headscope.live.report import TextsReport
 
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
-MOST_MB_CELL = 3.0  # of a page in a notebook: Jupyter drops a larger output
 TextOrPair = str | tuple[str, ...]
 
 
@@ -205,43 +200,6 @@ class Run:
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""
         return moved(TextBatches(self.encode([parts]))[[0]], self.device)
-
-    def show(self, text: TextOrPair) -> "HeadView":
-        """Show every head on a text: the last line of a notebook's cell displays the page.
-
-        Where the network fits into a cell (3 MB, in float16: Jupyter drops more), you can type
-        another text on it. `view.save(path)` writes what is displayed; for a page in which a
-        larger network runs: `headscope page`.
-        """
-        # Imported here: predicting does without what it imports.
-        from headscope.live.page import text_view
-
-        (parts,) = self._parts([text])
-        return text_view(self, parts, self.config.data.max_length, "float16", MOST_MB_CELL)[0]
-
-    def report(
-        self,
-        texts: Sequence[TextOrPair],
-        labels: Sequence[Answer] | None = None,
-        seconds: float = 20.0,
-    ) -> "TextsReport":
-        """Return what the run makes of many texts: the words that add most to each class.
-
-            report = run.report(texts, labels)
-            report.most("positive")  # words, their sum and mean over the texts, and an example
-
-        Every text is predicted; within `seconds` as many as possible, drawn at random, are split
-        into words and heads. `labels` are the given ones, by name.
-
-        Raises:
-            ValueError: as in `predict`; without texts; or for another number of labels.
-        """
-        from headscope.live.report import report_of  # here: pandas takes time to import
-
-        parts = self._parts(texts)
-        if not parts or (labels and len(labels) != len(parts)):
-            raise ValueError(f"texts: expected one for each label, got {len(parts)}")
-        return report_of(self, parts, labels, seconds)
 
     def _parts(self, texts: Sequence[TextOrPair]) -> list[tuple[str, ...]]:
         count = 2 if self.config.data.text_pair_column else 1

@@ -11,8 +11,8 @@ from headscope.data.columns import numbers, text_rows
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
-from headscope.runs.folder import Digests, Setup
 from headscope.runs.run import Run
+from headscope.runs.setup import Digests, Setup
 from headscope.settings.checks import check
 from headscope.settings.commands import LabelledTextsConfig
 from headscope.settings.config import ROLES

@@ -21,7 +21,7 @@ from headscope.record.reader import pack
 from headscope.record.schema import PageText, encodable
 
 STATIC = Path(__file__).with_name("static")
-LIVE = Path(__file__).parents[1] / "live" / "static"  # modules of a page with the network in it
+LIVE = Path(__file__).parents[1] / "pages" / "static"  # modules of a page with the network in it
 # The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
@@ -79,7 +79,7 @@ def live_page(
 ) -> str:
     """Return the page in which the network runs on whatever its reader types.
 
-    Content: `numbers` of the run's heads as the tab fetches them, `network` as live/pack.py packs
+    Content: `numbers` of the run's heads as the tab fetches them, `network` as pages/pack.py packs
     it, and `live`, what the text box needs. A browser that cannot run it shows the texts.
     """
     shown = {"index": {**index, "texts": _index_of(texts)}, "texts": list(map(_content, texts))}
@@ -125,7 +125,7 @@ def inert_json(value: object) -> str:
 
 
 def bundled(entry: str) -> str:
-    """Return a module of static/, or of live/static/, and all that it imports as one script.
+    """Return a module of static/, or of pages/static/, and all that it imports as one script.
 
     Each is a function's result: ``import { a } from "./b.js"`` becomes ``const { a } = modules.b``,
     and what is exported is returned.

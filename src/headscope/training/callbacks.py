@@ -21,7 +21,7 @@ from headscope.ground.errors import ConfigError, TrainingError, first_line
 from headscope.ground.files import write_atomic
 from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
-from headscope.runs.folder import Setup
+from headscope.runs.setup import Setup
 from headscope.training.distributed import all_reduce_max
 from headscope.training.scores import TEMPERED
 

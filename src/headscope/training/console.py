@@ -5,13 +5,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from headscope.ground.errors import listed, printable
-from headscope.ground.terminal import show_line
+from headscope.ground.errors import listed
+from headscope.ground.terminal import plain_table, show_line
 from headscope.record.explanation import signed
 from headscope.runs.folder import REPORT
 from headscope.training.baseline import above
@@ -136,20 +133,6 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
         return
     show_line(console, title)
     console.print(table)
-
-
-def plain_table(
-    texts: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[object]]
-) -> Table:
-    """Return a table with columns of texts, folded where they are wide, and of numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in texts:
-        table.add_column(escape(printable(name)), overflow="fold")
-    for name in numbers:
-        table.add_column(escape(printable(name)), no_wrap=True, justify="right")
-    for row in rows:
-        table.add_row(*(escape(printable(str(cell))) for cell in row))
-    return table
 
 
 def show_words(console: Console, words: Mapping[str, Mapping[str, float]]) -> None:

@@ -26,7 +26,7 @@ from headscope.model.pretrained import (
     build_pretrained,
     read_checkpoint,
 )
-from headscope.runs.folder import Chosen, Classifier, Setup
+from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed

@@ -16,12 +16,13 @@ from headscope.heads.contributions import mean_contributions
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.heads.step import Probe, make_probe, record_best
 from headscope.heads.study import draw_samples, special_tokens, study
-from headscope.live.report import write_report
 from headscope.model.objective import Objective
+from headscope.pages.report import report_of, write_report
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.record.writer import HeadRecorder
-from headscope.runs.folder import REPORT, Setup
+from headscope.runs.folder import REPORT
 from headscope.runs.run import Run
+from headscope.runs.setup import Setup
 from headscope.runs.texts import texts_and_labels
 from headscope.settings.config import InspectionConfig
 from headscope.training.module import ClassifierModule, chosen_precision
@@ -132,7 +133,7 @@ def add_contributions(module: ClassifierModule, data: TextDataModule, report: Re
 def add_words(run: Run, data: TextDataModule, report: Report) -> None:
     """Write words.csv and report.html over the test texts; add each class's first words."""
     texts = texts_and_labels(data.corpus.splits["test"], run.objective, run.labels)
-    found = run.report(*texts, WORD_SECONDS)
+    found = report_of(run, *texts, WORD_SECONDS)
     report.facts_of_training[WORDS] = found.summary()
     write_report(run, found, "test", run.folder / REPORT)
 

@@ -17,7 +17,8 @@ from torch.utils.tensorboard.summary import hparams
 from headscope.ground.errors import shown
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
 from headscope.runs.abstaining import Point
-from headscope.runs.folder import METRICS, Chosen, save_json
+from headscope.runs.folder import METRICS, save_json
+from headscope.runs.setup import Chosen
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.tab.pictures import confusion_picture, reliability_picture

@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 
 from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.files import PARTIAL, reading
-from headscope.runs.folder import CONFIG, WEIGHTS, Setup, fixed_settings, load_model
+from headscope.runs.folder import CONFIG, WEIGHTS, load_model
+from headscope.runs.setup import Setup, fixed_settings
 from headscope.settings.config import TrainConfig, read_config
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder

@@ -30,10 +30,12 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
+from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.runs.abstaining import accuracy_curve, most_unknown
-from headscope.runs.folder import Chosen, Classifier, Setup, save_copies, save_model
+from headscope.runs.folder import save_copies, save_model
 from headscope.runs.prediction import best_device, split_logits
-from headscope.runs.run import Run, load_run
+from headscope.runs.run import Run
+from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.runs.texts import check_data
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import ROLES, TrainConfig, is_run
@@ -377,7 +379,7 @@ def _control(setup: Setup, data: TextDataModule, console: Console) -> Compared:
     return Compared.of(name, logits, targets, module.objective)
 
 
-def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Run:
+def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> ShownRun:
     """Train by keys of `headscope train`, and return the run.
 
         headscope.train({"data.path": "reviews.csv", "trainer.max_epochs": 4})
@@ -394,4 +396,4 @@ def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Run
     check(config)
     report = train(config)
     assert report is not None, "rank 0 alone has a report"
-    return load_run(report.folder, allow_code=True)
+    return load_shown(report.folder, allow_code=True)

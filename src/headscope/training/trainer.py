@@ -23,7 +23,7 @@ from rich.console import Console
 
 from headscope.ground.errors import ConfigError, first_line
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.runs.folder import Setup
+from headscope.runs.setup import Setup
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import (

@@ -5,7 +5,7 @@ Shape letters: L layers, H heads, T tokens, C classes.
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ def show(
     if classifier.is_cut(shown):
         count = len(output.text.tokens)
         notes["shown"] = f"the first {count} tokens, which are all that the model was given"
-    return head_view(output, found, notes)
+    return with_page(head_view(output, found, notes))
 
 
 class _Called(nn.Module):
@@ -260,7 +260,7 @@ def _show_module(
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
     known = classes if num_classes >= 2 else []
     output = run_probe(called, probe, known, with_ablations=True)
-    return head_view(named_as_captured(output), found, {"model": type(model).__name__})
+    return with_page(head_view(named_as_captured(output), found, {"model": type(model).__name__}))
 
 
 def _study_module(called: _Called, N: int, labels: list[Any], num_classes: int) -> Study:
@@ -289,16 +289,14 @@ def head_view(
     notes: Mapping[str, str],
     effects: Arrays | None = None,
 ) -> HeadView:
-    """Return the view of a text, whose output has the probabilities without each head.
+    """Return the view of a text without its page; the probabilities are with each head ablated.
 
-    The page has the effects of ablation from a study, or as a record has them.
+    The effects of ablation are those of a study, or as a record has them.
     """
     summary = text_summary(output)
     step = text_numbers(output, summary) | role_arrays(summary) | (effects or {})
     if study is not None:
         step |= study_arrays(study)
-    layers = [f"layer {number}" for number in range(len(output.layers))]
-    text = page_text(output, step, notes)
     return HeadView(
         tokens=output.text.tokens,
         maps=ByLayer(zip(output.layers, output.maps, strict=True)),
@@ -307,6 +305,13 @@ def head_view(
         without_heads=output.arrays.get("without/heads"),
         numbers=ByLayer(summary),
         study=study,
-        html=page("Attention heads", layers, list(output.probabilities), [text]),
-        text=text,
+        text=page_text(output, step, notes),
     )
+
+
+def with_page(view: HeadView) -> HeadView:
+    """Return a view with the page of this one text."""
+    assert view.text is not None, "head_view gives it"
+    layers = [f"layer {number}" for number in range(len(view.maps))]
+    html = page("Attention heads", layers, list(view.probabilities), [view.text])
+    return replace(view, html=html)

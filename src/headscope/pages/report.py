@@ -15,8 +15,8 @@ from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
 from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
-from headscope.live.page import MB, live_html, page_index
 from headscope.model.objective import Answer
+from headscope.pages.live import MB, live_html, page_index
 from headscope.record.schema import label_text
 from headscope.record.words import listed_words
 from headscope.runs.folder import METRICS

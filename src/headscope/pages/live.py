@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
 from headscope.heads.capture import headed_layers, readout_position
-from headscope.heads.show import HeadView, head_view
 from headscope.heads.step import make_probe, run_probe
-from headscope.live.pack import check_supported, live_content
+from headscope.pages.pack import check_supported, live_content
+from headscope.pages.show import HeadView, head_view, with_page
 from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page
@@ -53,7 +53,7 @@ def live_html(
     """Return the page of a run, with these texts in its box.
 
     `shown` is what the run itself makes of them, for a browser that cannot run the network;
-    `report` what the run learned over many texts (live/report.py).
+    `report` what the run learned over many texts (pages/report.py).
 
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
@@ -106,7 +106,7 @@ def text_view(
     try:
         return replace(view, html=live_html(run, parts, dtype, max_mb, shown=view.text)), ""
     except LivePageError as error:
-        return view, str(error)
+        return with_page(view), str(error)
 
 
 def page_index(run: "Run") -> dict[str, Any]:

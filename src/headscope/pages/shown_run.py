@@ -1,0 +1,65 @@
+"""A finished run that also shows what it does: `headscope.load("outputs/first")`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.model.objective import Answer
+from headscope.pages.live import text_view
+from headscope.pages.show import HeadView
+from headscope.runs.folder import load_model
+from headscope.runs.run import Run, TextOrPair
+
+if TYPE_CHECKING:
+    from headscope.pages.report import TextsReport
+
+MOST_MB_CELL = 3.0  # of a page in a notebook: Jupyter drops a larger output
+
+
+@dataclass(frozen=True, repr=False)
+class ShownRun(Run):
+    """A `headscope.runs.run.Run`, with the pages of its texts.
+
+    `predict`, `explain` and `maps` are those of the run.
+    """
+
+    def show(self, text: TextOrPair) -> HeadView:
+        """Show every head on a text: the last line of a notebook's cell displays the page.
+
+        Where the network fits into a cell (3 MB, in float16: Jupyter drops more), you can type
+        another text on it. `view.save(path)` writes what is displayed; for a page in which a
+        larger network runs: `headscope page`.
+        """
+        (parts,) = self._parts([text])
+        return text_view(self, parts, self.config.data.max_length, "float16", MOST_MB_CELL)[0]
+
+    def report(
+        self,
+        texts: Sequence[TextOrPair],
+        labels: Sequence[Answer] | None = None,
+        seconds: float = 20.0,
+    ) -> "TextsReport":
+        """Return what the run makes of many texts: the words that add most to each class.
+
+            report = run.report(texts, labels)
+            report.most("positive")  # words, their sum and mean over the texts, and an example
+
+        Every text is predicted; within `seconds` as many as possible, drawn at random, are split
+        into words and heads. `labels` are the given ones, by name.
+
+        Raises:
+            ValueError: as in `predict`; without texts; or for another number of labels.
+        """
+        from headscope.pages.report import report_of  # here: pandas takes time to import
+
+        parts = self._parts(texts)
+        if not parts or (labels and len(labels) != len(parts)):
+            raise ValueError(f"texts: expected one for each label, got {len(parts)}")
+        return report_of(self, parts, labels, seconds)
+
+
+def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:
+    """Load a run folder's model, as `headscope.runs.run.load_run` does, with pages of its texts."""
+    folder = Path(folder)
+    return ShownRun(folder, *load_model(folder, allow_code))

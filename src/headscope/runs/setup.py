@@ -1,0 +1,186 @@
+"""What a network depends on, before it has learned anything: settings, labels, tokenizer, n-grams.
+
+`Setup` travels with the weights: in model.safetensors, and in each checkpoint. It builds the
+untrained network. `Chosen` is what the validation texts decide after training. Free of lightning,
+so that predicting starts fast.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, TypeAdapter
+from pydantic_core import from_json
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from headscope.data.evidence import RECIPE, EvidenceVocabulary
+from headscope.data.tokenizer import tokenizer_of
+from headscope.ground.files import digest
+from headscope.model.classifier import TextClassifier
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.pretrained import (
+    Encoder,
+    PretrainedClassifier,
+    build_frozen,
+    build_pretrained,
+)
+from headscope.runs.abstaining import Point
+from headscope.settings.checks import flatten, override
+from headscope.settings.config import TrainConfig, absolute, config_of
+from headscope.settings.extension import check_allowed
+
+SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
+PATHS = (*SOURCES, "model.path", "model.features")
+NGRAMS = "ngrams"  # a tensor beside those of the network
+# Settings that decide what the network is, what it reads or which texts it has seen. A name that
+# ends in a dot is a group.
+STEPS = ("trainer.accumulate", "trainer.epoch_steps")
+FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
+FREE = (
+    *SOURCES,  # the digests of the texts tell whether they are the same
+    "data.cache_dir",
+    "model.dropout",
+    "model.attention_dropout",
+    "model.evidence_dropout",
+    "model.frozen_layers",
+)
+Classifier = TextClassifier | PretrainedClassifier
+Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the weights depend on. It is in the model's file, and in each checkpoint.
+
+    `encoder` is a checkpoint's config.json, `evidence` are the known n-grams.
+    """
+
+    config: TrainConfig
+    labels: list[str]
+    tokenizer: Tokenizer
+    digests: Digests
+    encoder: Encoder | None = None
+    evidence: EvidenceVocabulary | None = None
+
+    def build(self) -> Classifier:
+        """Return the untrained network."""
+        model = self.config.model
+        features = None
+        if self.encoder is not None and model.features is None:
+            return build_pretrained(self.encoder, model, self.labels)
+        if self.encoder is not None:
+            features = build_frozen(self.encoder, model.features_layer)
+        return TextClassifier(
+            model,
+            self.tokenizer.get_vocab_size(),
+            len(self.labels),
+            self.config.data.max_length,
+            2 if self.config.data.text_pair_column else 1,
+            0 if self.evidence is None else len(self.evidence),
+            features,
+        )
+
+    def identity(self) -> str:
+        """Return a digest of the settings that cannot change and of the texts."""
+        fixed = fixed_settings(self.config)
+        return digest([json.dumps([fixed, self.digests], sort_keys=True)]).hex()
+
+    def metadata(self) -> dict[str, str]:
+        """Return all but the keys of n-grams, as texts of JSON."""
+        content: dict[str, Any] = {
+            "settings": asdict(kept_settings(self.config)),
+            "labels": self.labels,
+            "digests": self.digests,
+        }
+        if self.encoder is not None:
+            content["encoder"] = self.encoder
+        if self.evidence is not None:
+            content[NGRAMS] = RECIPE
+        texts = {key: json.dumps(value) for key, value in content.items()}
+        return {"tokenizer": self.tokenizer.to_str(), **texts}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the keys of n-grams."""
+        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
+
+    @classmethod
+    def read(
+        cls,
+        metadata: Mapping[str, str],
+        tensors: Mapping[str, Tensor],
+        path: Path,
+        allow_code: bool,
+    ) -> "Setup":
+        """Return what `metadata` and `tensors` of the file `path` hold; for a block of `reading`.
+
+        Raises:
+            RunError: for settings of another version, or code that is not allowed.
+        """
+        config = config_of(from_json(metadata["settings"]), path)
+        check_allowed(config.import_paths, path.parent, allow_code)
+        labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
+        tokenizer = tokenizer_of(metadata["tokenizer"])
+        tokenizer.enable_truncation(config.data.max_length)
+        encoder = None
+        if config.model.checkpoint[1] is not None:
+            encoder = from_json(metadata["encoder"])
+        evidence = None
+        if config.model.evidence:
+            if from_json(metadata[NGRAMS]) != RECIPE:
+                raise ValueError("its n-grams are those of another version of headscope")
+            evidence = EvidenceVocabulary.of(tensors[NGRAMS])
+        digests = TypeAdapter(Digests).validate_json(metadata["digests"])
+        return cls(config, labels, tokenizer, digests, encoder, evidence)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the validation texts have chosen.
+
+    Attributes:
+        step: of the best weights.
+        temperature: divides the logits before they become probabilities.
+        thresholds: with data.multi_label the probability from which each class is predicted.
+        most_unknown: share of unknown tokens beyond which a text is unfamiliar.
+        curve: of confidence and accuracy, for target_accuracy; None with data.multi_label.
+        is_finished: whether training has ended.
+    """
+
+    step: int = 0
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    thresholds: list[Annotated[float, Field(ge=0, le=1)]] | None = None
+    most_unknown: float = 1.0
+    curve: list[Point] | None = None
+    is_finished: bool = False
+
+    def objective(self, config: TrainConfig) -> Objective:
+        """Return the objective: one class for each text, or any number of them."""
+        if not config.data.multi_label:
+            return ONE_CLASS
+        if self.thresholds is None:
+            return MultiLabel()
+        return MultiLabel(torch.tensor(self.thresholds, dtype=torch.float64))
+
+
+def fixed_settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that a resumed run has to keep."""
+    return {
+        key: value
+        for key, value in flatten(asdict(with_absolute_paths(config))).items()
+        if key.startswith(FIXED) and key not in FREE
+    }
+
+
+def kept_settings(config: TrainConfig) -> TrainConfig:
+    """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
+    return with_absolute_paths(override(config, {"resume": None, "data.cache_dir": None}))
+
+
+def with_absolute_paths(config: TrainConfig) -> TrainConfig:
+    """Return the settings with absolute paths, so that a run finds its texts from any folder."""
+    values = flatten(asdict(config))
+    return override(config, {key: absolute(values[key]) for key in PATHS if values[key]})
