@@ -22,7 +22,7 @@ Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D wi
 
 import math
 from collections.abc import Callable, Sequence
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -268,9 +268,10 @@ def _inside(func: FunctionType) -> FunctionType:
     """Return a function of torch.nn.functional that does not look for modes itself."""
     names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     names_in_it = {**func.__globals__, **dict.fromkeys(names, lambda *_: False)}
-    copy = FunctionType(
-        func.__code__, names_in_it, func.__name__, func.__defaults__, func.__closure__
-    )
+    cells = [cell.cell_contents for cell in func.__closure__ or ()]  # as of F.max_pool1d
+    inner = [_inside(cell) if isinstance(cell, FunctionType) else cell for cell in cells]
+    closure = tuple(map(CellType, inner)) if inner else None
+    copy = FunctionType(func.__code__, names_in_it, func.__name__, func.__defaults__, closure)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
@@ -300,6 +301,20 @@ def _role(value: Any) -> str | None:
 def _with_role(value: Any, role: str | None) -> Any:
     if role is not None and isinstance(value, Tensor):
         value._headscope_role = role  # type: ignore[attr-defined]
+    return value
+
+
+def _base(value: Any) -> Any:
+    """Return what a tensor is a function of, number by number: itself, if of nothing else."""
+    return getattr(value, "_headscope_base", value)
+
+
+def _of_base(value: Any, *inputs: Any) -> Any:
+    """Keep what a tensor is a function of, if that is one tensor."""
+    bases = [_base(each) for each in inputs if depends(each)]
+    if isinstance(value, Tensor) and bases and all(each is bases[0] for each in bases):
+        if value is not bases[0]:
+            value._headscope_base = bases[0]  # type: ignore[attr-defined]
     return value
 
 
@@ -456,17 +471,18 @@ def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **optio
     if not depends(input):
         return output
     with torch.no_grad():
-        start = func(input.new_zeros(1), *args, **options)  # f(0)
+        start = func(input.new_zeros([1] * input.ndim), *args, **options)  # f(0)
         gate = (output - start) / input.masked_fill(input == 0, 1.0)  # 0 at x = 0
     result = input * gate
     if bool(start != 0):
         result = result + mode.constant(start, result)
-    return _with_role(result, GATE)  # type: ignore[no-any-return]
+    return _of_base(_with_role(result, GATE), input)  # type: ignore[no-any-return]
 
 
 def _sum(mode: FixedGates, func: Rule, first: Any, second: Any, *args: Any, **options: Any) -> Any:
     """Add or subtract: a constant beside what depends on the tokens is one of theirs, or a bias."""
     role = None
+    inputs = (first, second)
     if depends(first) and not depends(second):
         role = _role(first)
         second = mode.constant(second, first)
@@ -475,25 +491,28 @@ def _sum(mode: FixedGates, func: Rule, first: Any, second: Any, *args: Any, **op
         first = mode.constant(first, second)
         if depends(first):
             first = first.clone()  # it may be changed in place
-    return _with_role(func(first, second, *args, **options), role)
+    return _of_base(_with_role(func(first, second, *args, **options), role), *inputs)
 
 
 def _product(mode: FixedGates, func: Rule, first: Any, second: Any, **options: Any) -> Any:
     """Multiply; of two numbers that depend on the tokens, one is a gate."""
     role = _role(first) or _role(second)
+    inputs = (first, second)
     if depends(first) and depends(second):
-        role = None
+        # x times a gate of x is an activation, written out; else it is a gated block
+        is_of_one = _base(first) is _base(second)
+        role = GATE if is_of_one else None
         if _role(second) == GATE and _role(first) != GATE:
             second = second.detach()
-        elif _role(first) == GATE or first is second:
+        elif _role(first) == GATE or is_of_one:
             first = first.detach()
-    return _with_role(func(first, second, **options), role)
+    return _of_base(_with_role(func(first, second, **options), role), *inputs)
 
 
 def _quotient(mode: FixedGates, func: Rule, first: Any, second: Any, **options: Any) -> Any:
     """Divide by a scale."""
     divisor = second.detach() if isinstance(second, Tensor) else second
-    return _with_role(func(first, divisor, **options), _role(first))
+    return _of_base(_with_role(func(first, divisor, **options), _role(first)), first)
 
 
 def _reversed_quotient(mode: FixedGates, func: Rule, divisor: Tensor, first: Any) -> Any:
@@ -519,7 +538,17 @@ def _choice(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Any:
         other = mode.constant(other, value)
     elif depends(other) and not depends(value):
         value = mode.constant(value, other)
-    return torch.where(condition, value, other)
+    result = torch.where(condition, value, other)
+    is_of_one = depends(value) and _base(value) is _base(other)
+    return _of_base(_with_role(result, GATE), value) if is_of_one else result
+
+
+def _clamped(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Any:
+    """The smaller or larger of x and a constant is an activation; of all x it is one of them."""
+    if len(args) == 1 and isinstance(args[0], Tensor) and depends(input) != depends(args[0]):
+        constant, value = sorted([input, args[0]], key=depends)
+        return _activation(mode, lambda x: func(x, constant), value)
+    return func(input, *args, **options)
 
 
 def _filled(mode: FixedGates, func: Rule, input: Tensor, mask: Tensor, value: Any) -> Any:
@@ -538,8 +567,35 @@ def _joined(mode: FixedGates, func: Rule, tensors: Any, *args: Any, **options: A
 
 
 def _same(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
-    """Change type or layout."""
+    """Change the type, or nothing."""
+    return _of_base(_with_role(func(input, *args, **options), _role(input)), input)
+
+
+def _moved(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
+    """Move numbers, or take some: of weights those of the tokens, where a sink has a column."""
     return _with_role(func(input, *args, **options), _role(input))
+
+
+def _einsum(mode: FixedGates, func: Rule, equation: Any, *operands: Any) -> Tensor:
+    """Attention as a product of weights and values: summed over the keys, which only they have."""
+    tensors = operands[0] if isinstance(operands[0], list | tuple) else operands
+    given, _, result = equation.replace(" ", "").partition("->")
+    letters = given.split(",")
+    places = [place for place, each in enumerate(tensors) if _role(each) == WEIGHTS]
+    if len(tensors) != 2 or len(places) != 1 or not depends(tensors[1 - places[0]]):
+        return func(equation, *operands)  # type: ignore[no-any-return]
+    of_weights, of_values = letters[places[0]], letters[1 - places[0]]
+    shared = [each for each in of_weights if each in of_values and each in result]
+    keys = [each for each in of_weights if each in of_values and each not in result]
+    queries = [each for each in of_weights if each not in of_values]
+    widths = [each for each in of_values if each not in of_weights]
+    if [*map(len, (shared, keys, queries, widths))] != [2, 1, 1, 1]:
+        return func(equation, *operands)  # type: ignore[no-any-return]
+    first, last = "".join(shared), widths[0]
+    weights = torch.einsum(f"{of_weights}->{first}{queries[0]}{keys[0]}", tensors[places[0]])
+    values = torch.einsum(f"{of_values}->{first}{keys[0]}{last}", tensors[1 - places[0]])
+    outputs = mode.attended(weights, values, weights @ values)  # [B, H, Q, E]
+    return torch.einsum(f"{first}{queries[0]}{last}->{result}", outputs)
 
 
 # What may be done to the vectors of positions before they are added to those of words
@@ -571,12 +627,16 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("div", "truediv", "itruediv", "divide"), _quotient),
     **dict.fromkeys(("cat", "concat", "stack"), _joined),
     **dict.fromkeys(("to", "type_as", "float", "contiguous", "clone", "dropout"), _same),
-    **dict.fromkeys(("view", "reshape"), _same),
+    **dict.fromkeys(("half", "bfloat16", "double", "type", "nan_to_num"), _same),
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", *MOVES), _moved),
+    "einsum": _einsum,
+    **dict.fromkeys(("min", "max", "minimum", "maximum"), _clamped),
     **dict.fromkeys(
         (
             *("relu", "gelu", "silu", "tanh", "sigmoid", "erf", "elu", "selu", "celu", "mish"),
-            *("softplus", "leaky_relu", "hardtanh", "relu6", "hardswish", "hardsigmoid"),
-            *("logsigmoid", "softsign", "square", "exp", "sqrt", "abs", "clamp", "sin", "cos"),
+            *("softplus", "leaky_relu", "prelu", "hardtanh", "relu6", "hardswish", "hardsigmoid"),
+            *("logsigmoid", "softsign", "square", "exp", "expm1", "sqrt", "abs", "clamp", "clip"),
+            *("sin", "cos", "log", "log1p", "exp2"),
         ),
         _activation,
     ),
