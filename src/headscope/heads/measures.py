@@ -228,6 +228,8 @@ def role_arrays(summary: Summary) -> dict[str, np.ndarray]:
     """Return every head's role and score as the record keeps them, [L, H], "" for no head."""
     names = []
     scores = []
+    if not summary:
+        return {}
     for measures in summary.values():
         heads = zip(*(means for means, _ in measures.values()), strict=True)
         roles = [role(dict(zip(measures, numbers, strict=True))) for numbers in heads]

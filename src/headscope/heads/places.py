@@ -86,9 +86,11 @@ class TextIds:
 
     def add(self, ids: Int[Tensor, "B T"]) -> None:
         """Take ids, or another number for each token, as those of the text."""
+        if ids.numel() > 1 and ids.unique().numel() == 1:
+            return  # a mask, or a number that stands for a text
         if ids.shape == (self.num_texts, self.num_tokens):
             self.texts.append(ids)
-        elif ids.ndim == 2 and len(ids) == 1 and ids.unique().numel() > 1:  # else it is a mask
+        elif ids.ndim == 2 and len(ids) == 1:
             self.parts.append(ids)
             if sum(part.shape[1] for part in self.parts) == self.num_tokens:
                 self.texts.append(torch.cat(self.parts, dim=1))

@@ -7,7 +7,7 @@ Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import EvidenceVocabulary
 from headscope.data.tokenizer import copied, shown_tokens
+from headscope.ground.errors import listed
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -30,10 +31,11 @@ from headscope.heads.capture import (
 )
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.record.explanation import CLASSES_KEPT, Explanation
+from headscope.record.explanation import CLASSES_KEPT, Explanation, signed
 from headscope.record.reader import numbers_of
 from headscope.record.schema import Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
@@ -58,7 +60,9 @@ class ProbeOutput:
         layers: names of the attention layers that have heads, in the order in which they ran.
         probabilities: class -> probability.
         arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
-        explanation: the log-odds as a sum; None of a model that gives no logits.
+        explanation: the log-odds as a sum, over the heads of these layers; None of a model that
+            gives no logits.
+        notes: what of the attention is not shown, and why.
     """
 
     text: Text
@@ -66,6 +70,7 @@ class ProbeOutput:
     probabilities: dict[str, float]
     arrays: Arrays
     explanation: Explanation | None
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def maps(self) -> list[Float[np.ndarray, "H T T"]]:
@@ -103,49 +108,107 @@ def run_probe(
 ) -> ProbeOutput:
     """Run the model in eval mode on one probe; the logits are divided by the temperature.
 
-    Ablations take a forward pass for each head. Of a model without classes there are maps alone.
+    Ablations take a forward pass for each head. Of a model without classes there are maps alone; of
+    one whose attention cannot be observed there are none.
     """
     batch = moved(probe.batch, device_of(model))
     calls: dict[str, AttentionCall] = {}
     explanation = None
+    notes = {}
 
     def keep(name: str, call: AttentionCall) -> None:
         if not call.is_pooling:
             calls[name] = call
 
-    with observe(model, keep):
-        if classes:
-            own = (probe.text.tokens, classes, objective, temperature)
-            explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
-        else:
-            with torch.no_grad(), eval_mode(model):
-                model(*batch.inputs)
-    layers = list(calls)
-    difference = max((call.difference() for call in calls.values()), default=0.0)
-    arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
-    for number, call in enumerate(calls.values()):
-        weights = call.weights()[0].cpu().numpy()  # [H, T, T]
-        arrays[f"layer_{number}/weights"] = weights.astype(np.float32)
+    try:
+        with observe(model, keep):
+            if classes:
+                own = (probe.text.tokens, classes, objective, temperature)
+                explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
+            else:
+                with torch.no_grad(), eval_mode(model):
+                    model(*batch.inputs)
+    except NotObservedError as error:
+        if not classes:
+            raise
+        calls.clear()
+        explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
+        notes["attention"] = f"is not observed: {error}"
+    shown, left_out = _maps_of_tokens(calls, len(probe.text.tokens), explanation)
+    if left_out:
+        notes["attention"] = f"not shown, since its maps are not of these tokens: {left_out}"
+    if explanation is not None:
+        explanation = explanation.of_layers(list(shown))
+        notes |= _unknown_heads(explanation)
+    arrays = _map_arrays(shown)
     if explanation is None:
-        return ProbeOutput(probe.text, layers, {}, arrays, None)
-    probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
+        return ProbeOutput(probe.text, list(shown), {}, arrays, None, notes)
+    probabilities = torch.tensor([[*explanation.probabilities.values()]], dtype=torch.float64)
     (answer,) = objective.names(objective.predicted(probabilities), classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
         arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
-    if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
-        arrays |= explanation.arrays()
-    if with_ablations and headed_layers(model):
-        arrays |= ablate_each_head(model, probe, objective, temperature)
-    return ProbeOutput(probe.text, layers, explanation.probabilities, arrays, explanation)
+    arrays |= explanation.arrays()
+    heads = headed_layers(model, batch) if with_ablations and shown else {}
+    if heads.keys() & shown.keys():
+        known = {name: heads.get(name, 0) for name in shown}
+        arrays |= ablate_each_head(model, probe, known, objective, temperature)
+    output = (list(shown), explanation.probabilities, arrays, explanation, notes)
+    return ProbeOutput(probe.text, *output)
+
+
+def _maps_of_tokens(
+    calls: Mapping[str, AttentionCall], num_tokens: int, explanation: Explanation | None
+) -> tuple[dict[str, AttentionCall], str]:
+    """Return the calls that are of these tokens, in the order in which they ran; and the others."""
+    order = list(calls) if explanation is None else list(explanation.layers)
+    shown = {}
+    others = []
+    for name in order:
+        shape = calls[name].shape
+        if shape[0] == 1 and tuple(shape[2:]) == (num_tokens, num_tokens):
+            shown[name] = calls[name]
+        else:
+            others.append(f"{name} {list(shape[1:])}")
+    return shown, listed(others) if others else ""
+
+
+def _map_arrays(calls: Mapping[str, AttentionCall]) -> Arrays:
+    """Return the maps, and how far the heads' outputs are from these times the values."""
+    difference = max((call.difference() for call in calls.values()), default=0.0)
+    arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
+    for number, call in enumerate(calls.values()):
+        weights = call.weights()[0].detach().float().cpu().numpy()  # [H, T, T]
+        arrays[f"layer_{number}/weights"] = weights
+    return arrays
+
+
+def _unknown_heads(explanation: Explanation) -> dict[str, str]:
+    """Return a note about layers whose heads are unknown, and about attention without a map."""
+    notes = {}
+    unknown = [
+        name
+        for name, heads in zip(explanation.layers, explanation.heads, strict=True)
+        if np.isnan(heads).all()
+    ]
+    if unknown:
+        notes["heads"] = f"what passes through those of {listed(unknown)} is unknown"
+    unobserved = float(explanation.toward(explanation.unobserved_of))
+    if unobserved:
+        notes["unobserved"] = f"{signed(unobserved)} passes through attention that is not observed"
+    return notes
 
 
 def ablate_each_head(
-    model: nn.Module, probe: Probe, objective: Objective, temperature: float = 1.0
+    model: nn.Module,
+    probe: Probe,
+    heads: Mapping[str, int],
+    objective: Objective,
+    temperature: float = 1.0,
 ) -> Arrays:
     """Return each class's probability with a head ablated to zero, in float32.
 
-    without/heads [L, H, C], NaN where a layer has fewer heads.
+    `heads` is how many each layer has. without/heads [L, H, C], NaN where a layer has fewer heads.
     """
 
     def without(name: str, head: int) -> Float[np.ndarray, " C"]:
@@ -154,9 +217,10 @@ def ablate_each_head(
         return objective.probabilities(logits / temperature)[0].numpy()
 
     with torch.no_grad(), eval_mode(model):
+        num_classes = logits_of(model, probe.batch).shape[-1]
         layers = [
-            np.stack([without(name, head) for head in range(count)])  # [H, C]
-            for name, count in headed_layers(model).items()
+            np.array([without(name, head) for head in range(count)]).reshape(-1, num_classes)
+            for name, count in heads.items()
         ]
     return {"without/heads": stack_layers(layers)}
 
@@ -167,6 +231,8 @@ def number_arrays(summary: Summary, names: Sequence[str] = ()) -> Arrays:
     NaN where there is no such head.
     """
     arrays: Arrays = {}
+    if not summary:
+        return arrays
     for measure in names or list(next(iter(summary.values()))):
         both = [np.array(of_layer[measure]).T for of_layer in summary.values()]  # [H, 2] each
         stacked = stack_layers(both)  # [L, H, 2]
@@ -216,7 +282,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     """
     numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
-    if output.explanation is not None:
+    if output.explanation is not None and output.layers:
         means["numbers/contribution/mean"] = output.explanation.heads.sum(axis=-1)
     return means
 
@@ -266,4 +332,4 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
         name: array.astype(np.float16) if name.endswith("/weights") else array
         for name, array in output.arrays.items()
     }
-    return PageText(output.text, arrays, numbers_of(step), notes)
+    return PageText(output.text, arrays, numbers_of(step), {**notes, **output.notes})

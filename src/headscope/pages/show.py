@@ -109,7 +109,7 @@ class HeadView:
     @property
     def roles(self) -> list[list[str]]:
         """The role of each head of each layer in this text: see `headscope.heads.measures`."""
-        roles = role_arrays(self.numbers)["roles"].tolist()
+        roles = role_arrays(self.numbers)["roles"].tolist() if self.numbers else []
         return [[role for role in of_layer if role] for of_layer in roles]
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ queries, K classes that are kept. Needs numpy alone.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -80,6 +80,24 @@ class Explanation:
     unobserved_of: Float[np.ndarray, " K"]
     unknown: str = ""
     empty: float | None = None
+
+    def of_layers(self, names: Sequence[str]) -> "Explanation":
+        """Return the same sum over the heads of some layers; the others' parts count as past."""
+        rows = [list(self.layers).index(name) for name in names]
+        left_out = [row for row in range(len(self.layers)) if row not in rows]
+        tokens = np.nansum(self.heads_of[left_out], axis=(0, 1))  # [T, K]
+        biases = np.nansum(self.head_biases_of[left_out], axis=(0, 1))
+        return replace(
+            self,
+            layers=list(names),
+            heads_of=self.heads_of[rows],
+            head_biases_of=self.head_biases_of[rows],
+            through_of=self.through_of[rows],
+            maps=self.maps[rows],
+            past_of=self.past_of + tokens,
+            past_biases_of=self.past_biases_of + biases,
+            unobserved_of=self.unobserved_of + tokens.sum(axis=0) + biases,
+        )
 
     def toward(self, part: Float[np.ndarray, "*N K"]) -> Float[np.ndarray, "*N"]:
         """Return what a part adds to the log-odds of `label` against `against`."""
