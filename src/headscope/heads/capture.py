@@ -366,6 +366,21 @@ def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     return logits
 
 
+def texts_apart(model: nn.Module, batch: Batch) -> list[Batch]:
+    """Return a batch for each text without its padding, if the model reads it; else the batch."""
+    padding = batch.key_padding_mask
+    if padding is None or not getattr(model, "reads_padding", False):
+        return [batch]
+    parts = []
+    for row, length in enumerate((~padding).sum(dim=1).tolist()):
+        own = slice(row, row + 1)
+        segments = None if batch.segment_ids is None else batch.segment_ids[own, :length]
+        part = batch._replace(token_ids=batch.token_ids[own, :length], segment_ids=segments)
+        part = part._replace(labels=batch.labels[own], rows=batch.rows[own])
+        parts.append(part._replace(key_padding_mask=None))
+    return parts
+
+
 def device_of(model: nn.Module) -> torch.device:
     """Return where the model computes; the CPU, if it has no parameters.
 

@@ -53,7 +53,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode, named_layers
+from headscope.heads.capture import device_of, eval_mode, named_layers, texts_apart
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
 from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
@@ -375,7 +375,7 @@ def mean_contributions(
 ) -> dict[str, object]:
     """Return the means over texts of what `split_likeliest` finds, as metrics.json has them."""
     found = []
-    for batch in batches:
+    for batch in (part for batch in batches for part in texts_apart(model, batch)):
         parts = split_likeliest(model, batch, objective, temperature)
         heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
         found.append((heads, parts.past[..., 0], parts.biases[..., 0]))

@@ -57,7 +57,7 @@ class SpecialTokens(NamedTuple):
         if not self.fixed:
             return Tokens(batch.key_padding_mask)
         separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
-        if batch.segment_ids is None:
+        if batch.segment_ids is None or bool((batch.segment_ids > 1).any()):  # as XLNet's
             return Tokens(batch.key_padding_mask, separators)
         texts = (separators.cumsum(dim=-1) > 0).long()
         is_special = torch.isin(token_ids, token_ids.new_tensor(self.fixed))

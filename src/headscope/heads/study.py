@@ -27,6 +27,7 @@ from headscope.heads.capture import (
     logits_of,
     observe,
     read_at_first,
+    texts_apart,
 )
 from headscope.heads.effects import Head, ablation_effect, outcomes
 from headscope.heads.measures import (
@@ -160,7 +161,7 @@ def measure_attention(
             heads.update(layer, weights, tokens.rows(rows))
 
     with eval_mode(model), torch.no_grad():
-        for batch in batches:
+        for batch in (part for batch in batches for part in texts_apart(model, batch)):
             with observe(model, partial(measure, moved(batch, device))):
                 logits_of(model, batch)
     return heads.summary()

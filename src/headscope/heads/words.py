@@ -21,6 +21,7 @@ from tokenizers import Encoding
 from torch import nn
 
 from headscope.data.batching import Batch
+from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Objective
 
@@ -54,7 +55,7 @@ def split_texts(
 ) -> Iterator[TextParts]:
     """Yield the parts of each text; after `seconds` no further batch is started."""
     start = time.perf_counter()
-    for batch in batches:
+    for batch in (part for batch in batches for part in texts_apart(model, batch)):
         B, T = batch.token_ids.shape
         parts = split_likeliest(model, batch, objective, temperature)
         heads = [F.pad(of_layer, (0, 0, 0, T - of_layer.shape[2])) for of_layer in parts.heads]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from headscope.ground.errors import ConfigError, first_line, listed
-from headscope.model.running import eval_mode
+from headscope.model.running import accepts, eval_mode, hooks_kept, logits_in
 from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
 
 TokenIds = Int[Tensor, "B T"]
@@ -43,7 +43,8 @@ class Pretrained(nn.Module):
         super().__init__()
         self.model = model
         config: Any = getattr(model, "config", None)
-        self.pad_id: int | None = getattr(config, "pad_token_id", None)
+        pad_id = getattr(config, "pad_token_id", None)
+        self.pad_id: int | None = None if pad_id is None or pad_id < 0 else pad_id
         self.has_segments = (getattr(config, "type_vocab_size", None) or 0) > 1
 
     def run(
@@ -62,7 +63,31 @@ class Pretrained(nn.Module):
             token_ids = token_ids.masked_fill(is_padding, self.pad_id or 0)
         if segment_ids is not None and self.has_segments:
             options["token_type_ids"] = segment_ids
-        return self.model(input_ids=token_ids, attention_mask=mask, **options)
+        if accepts(self.model, "attention_mask"):
+            options["attention_mask"] = mask
+        return self.model(input_ids=token_ids, **options)
+
+    @cached_property
+    def reads_padding(self) -> bool:
+        """Whether padding on the right changes what a text is given.
+
+        As in XLNet, whose last place is read, and FNet, which has no mask.
+        """
+        device = next(self.parameters()).device
+        text = torch.arange(1, 6, device=device)[None]
+        padding = torch.arange(8, device=device)[None] >= 5
+        try:
+            with eval_mode(self), torch.no_grad():
+                alone = self._read(self.run(text))
+                padded = self._read(self.run(nn.functional.pad(text, (0, 3)), padding))
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
+            return False  # it cannot read such a text, and says so where it reads one
+        return not torch.allclose(alone, padded, atol=1e-3)
+
+    def _read(self, output: Any) -> Tensor:
+        """Return what counts of an output, of the first text's first places."""
+        logits: Tensor = logits_in(output)
+        return logits
 
     @property
     def width(self) -> int:
@@ -99,6 +124,10 @@ class FrozenEncoder(Pretrained):
         """Return the hidden states of the last of these layers."""
         states: Tensor = self.run(token_ids, key_padding_mask, segment_ids).last_hidden_state
         return input_vectors(states)
+
+    def _read(self, output: Any) -> Tensor:
+        states: Tensor = output.last_hidden_state[:, :5]
+        return states
 
 
 def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
@@ -138,8 +167,21 @@ class PretrainedClassifier(Pretrained):
         """
         known = nullcontext() if features is None else self._above(features)
         with known:
-            logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
+            if self.reads_padding and key_padding_mask is not None and features is None:
+                return self._one_by_one(token_ids, key_padding_mask, segment_ids)
+            logits: Tensor = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
         return logits
+
+    def _one_by_one(
+        self, token_ids: TokenIds, padding: Bool[Tensor, "B T"], segment_ids: TokenIds | None
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits of each text by itself, without its padding."""
+        logits = []
+        for row, length in enumerate((~padding).sum(dim=1).tolist()):
+            own = (slice(row, row + 1), slice(length))
+            segments = None if segment_ids is None else segment_ids[own]
+            logits.append(logits_in(self.run(token_ids[own], None, segments)))
+        return torch.cat(logits)
 
     def frozen_states(
         self,
@@ -215,8 +257,13 @@ class PretrainedClassifier(Pretrained):
         That is the position of the last hidden state with a gradient; None where it is not one.
         """
         try:
-            with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
-                output = self.run(*inputs, output_hidden_states=True)
+            with (
+                eval_mode(self),
+                hooks_kept(self),
+                torch.inference_mode(False),
+                torch.enable_grad(),
+            ):
+                output = self.run(*inputs, output_hidden_states=True, return_dict=True)
                 logits = output.logits.double().sum()
                 (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
@@ -230,6 +277,11 @@ class PretrainedClassifier(Pretrained):
 
         ConfigError if there are fewer.
         """
+        if self.reads_padding:
+            raise ConfigError(
+                f"model.frozen_layers: expected 0 for {type(self.model).__name__}, which reads "
+                "padding, so its texts are read one by one"
+            )
         _, stack = self._stack()
         if layers > len(stack):
             raise ConfigError(
@@ -238,7 +290,9 @@ class PretrainedClassifier(Pretrained):
             )
         self.num_frozen = layers
         weights = [*self.parameters()]
-        states = self.run(self._example(), output_hidden_states=True).hidden_states[layers]
+        with hooks_kept(self):
+            output = self.run(self._example(), output_hidden_states=True, return_dict=True)
+        states = output.hidden_states[layers]
         gradients = torch.autograd.grad(states.sum(), weights, allow_unused=True)
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.requires_grad_(gradient is None)
@@ -391,7 +445,13 @@ def build_frozen(encoder: Encoder, layers: int, folder: Path | None = None) -> F
     model = _loaded("model.features", factory, settings, folder)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # behind the last hidden state
-    return FrozenEncoder(model)
+    frozen = FrozenEncoder(model)
+    if folder is not None and frozen.reads_padding:
+        raise ConfigError(
+            f"model.features: expected an encoder with a mask for padding, got "
+            f"{type(model).__name__}, whose states depend on it"
+        )
+    return frozen
 
 
 def _loaded(key: str, factory: Any, settings: Any, folder: Path | None) -> Any:
@@ -457,6 +517,7 @@ def max_tokens_of(model: nn.Module, tokenizer: Any) -> int:
         getattr(tokenizer, "model_max_length", NO_LIMIT),
         getattr(config, "max_position_embeddings", None) or NO_LIMIT,
     ]
+    limits = [limit for limit in limits if limit > 0]  # XLNet's config says -1: there is none
     for name, table in model.named_modules():
         is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
         if is_positions and isinstance(table, nn.Embedding):

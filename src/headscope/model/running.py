@@ -4,13 +4,15 @@ Observers, interventions and the mode are kept in the modules, where every threa
 whoever sets them, or needs a model without them, holds its lock.
 """
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from threading import Lock, RLock
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 _locks: Any = WeakIdKeyDictionary()
@@ -44,6 +46,32 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         finally:
             for module, mode in modes.items():
                 module.training = mode
+
+
+def accepts(model: nn.Module, name: str) -> bool:
+    """Return whether a model takes an argument: by its name, or as one of any that it passes on."""
+    parameters = inspect.signature(model.forward).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def logits_in(output: Any) -> Any:
+    """Return the logits in what a model returns: its `logits`, or itself; of a tuple the first.
+
+    A model returns a tuple if its config says `return_dict=False`.
+    """
+    if isinstance(output, Mapping):
+        return output.get("logits")
+    if isinstance(output, tuple) and not hasattr(output, "logits"):
+        return output[0] if output else None
+    return getattr(output, "logits", output)
+
+
+def are_probabilities(logits: Tensor) -> bool:
+    """Return whether rows are no logits: none is below 0, and each sums to 1."""
+    rows = logits.detach().float()
+    is_share = (rows >= 0).all() and rows.shape[-1] > 1
+    return bool(is_share and torch.allclose(rows.sum(dim=-1), torch.ones(len(rows)).to(rows)))
 
 
 @contextmanager

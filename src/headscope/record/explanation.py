@@ -188,6 +188,10 @@ class Explanation:
         ]
         if abs(self.miss) > MOST_MISSED:
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
+        if unobserved := float(self.toward(self.unobserved_of)):
+            lines.append(
+                f"attention that is not observed: {signed(unobserved)}, of what goes past every head"
+            )
         return "\n".join([*lines, *_aligned(self._table())])
 
     def _table(self) -> list[list[str]]:
