@@ -77,7 +77,7 @@ class Contributions:
     """
 
     words: Float[Tensor, "B T S"]
-    heads: list[Float[Tensor, "B H K S"]]
+    heads: list[Float[Tensor, "B _ _ S"]]  # [B, H, K, S] each
     biases: Float[Tensor, "B layers_and_1 S"]
     totals: Float[Tensor, "B S"]
     logits: Float[Tensor, "B C"]
@@ -458,8 +458,8 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
 
 
 def _of_text(
-    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 H *N"]], *shape: int
-) -> Float[np.ndarray, "L H *N"]:
+    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 ..."]], *shape: int
+) -> Float[np.ndarray, "L H ..."]:
     """Return one text's heads, those of each layer at its place.
 
     NaN where a layer has fewer, attends to something else, or is not among them.

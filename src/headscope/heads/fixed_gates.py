@@ -121,7 +121,7 @@ class FixedGates(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Compute a function by its rule, if it has one."""
-        name = getattr(func, "__name__", "").strip("_")
+        name = _name_of(func)
         args = tuple(map(_without_gradient, args))
         kwargs = {key: _without_gradient(value) for key, value in (kwargs or {}).items()}
         if name not in ADDED_LATER:
@@ -218,14 +218,18 @@ class FixedGates(TorchFunctionMode):
         if constant.numel() == 0 or not bool(constant.isfinite().all()):
             return constant  # nothing; or what hides the numbers that it is added to
         owners = self._owners_of(like)
-        is_within = torch.broadcast_shapes(constant.shape, like.shape) == like.shape
-        if owners is not None and is_within and varies(owners, constant, self.num_tokens):
-            return self.word(constant.expand(like.shape), owners)
+        shape = like.shape
+        if constant.ndim == like.ndim and constant.shape[:-1] == shape[:-1]:  # it may be joined
+            shape = constant.shape if constant.shape[-1] > 1 else shape
+            owners = None if owners is None else owners[..., :1].expand(shape)
+        if owners is not None and _is_within(constant.shape, shape):
+            if varies(owners, constant, self.num_tokens):
+                return self.word(constant.expand(shape), owners)
         if self.num_texts > 1:
-            shape = [self.num_texts, *[1] * (like.ndim - 1)]
+            sizes = [self.num_texts, *[1] * (like.ndim - 1)]
             if like.ndim < 2 or like.shape[0] != self.num_texts:
-                shape = list(like.shape)  # texts and tokens are in one dimension, texts first
-            constant = constant.expand(torch.broadcast_shapes(constant.shape, tuple(shape)))
+                sizes = list(like.shape)  # texts and tokens are in one dimension, texts first
+            constant = constant.expand(torch.broadcast_shapes(constant.shape, tuple(sizes)))
         leaf: Tensor = constant.clone().requires_grad_()
         self.biases.append((len(self.calls), leaf))
         return leaf
@@ -253,6 +257,19 @@ class FixedGates(TorchFunctionMode):
         call = HeadOutputs(weights.detach(), values.detach(), head_outputs, passed_on)
         self.calls.append(call)
         return passed_on
+
+
+def _is_within(shape: Sequence[int], outer: Sequence[int]) -> bool:
+    """Return whether a tensor of a shape is broadcast to the other one."""
+    pairs = zip(reversed(shape), reversed(outer), strict=False)
+    return len(shape) <= len(outer) and all(size in (1, other) for size, other in pairs)
+
+
+def _name_of(func: Any) -> str:
+    """Return the name by which a function has a rule: that of add is that of __add__ and add_."""
+    name: str = getattr(func, "__name__", "").strip("_")
+    attribute = getattr(getattr(func, "__self__", None), "__name__", "")  # such as x.mT
+    return attribute if name == "get" and attribute in MOVES else name
 
 
 def _without_gradient(value: Any) -> Any:

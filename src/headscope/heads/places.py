@@ -20,7 +20,7 @@ NONE = -1  # a place that is of no token
 # What moves numbers, and changes none: owners move with them
 MOVES = frozenset(
     "transpose permute swapaxes swapdims movedim getitem select narrow unsqueeze squeeze flip roll "
-    "expand expand_as broadcast_to".split()
+    "expand expand_as broadcast_to T mT".split()
 )
 Owners = Int[Tensor, "..."]
 

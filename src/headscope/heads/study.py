@@ -30,6 +30,7 @@ from headscope.heads.capture import (
     texts_apart,
 )
 from headscope.heads.effects import Head, ablation_effect, outcomes
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,
@@ -150,6 +151,12 @@ def measure_attention(
     def measure(batch: Batch, layer: str, call: AttentionCall) -> None:
         if call.is_pooling:
             return
+        T = batch.token_ids.shape[1]
+        if call.shape[-1] != T and special.fixed:
+            raise NotObservedError(
+                f"{layer}: expected a map of {T} tokens, got {list(call.shape[1:])}, so its heads "
+                "are not measured over texts"
+            )
         tokens = special.tokens_of(batch)
         B = len(batch.rows)
         size = max(1, MAX_WEIGHTS * B // math.prod(call.shape))
