@@ -149,8 +149,11 @@ class FixedGates(TorchFunctionMode):
         return set_owners(leaf.clone(), owners)  # so that it may be changed in place
 
     def as_word(self, value: Any) -> Any:
-        """Return a lookup whose tokens are unknown as words, since it is added to none."""
-        if get_owners(value) is None or value.requires_grad:
+        """Return a lookup whose tokens are unknown as words, if it is added to none.
+
+        Unless ids of the text were found: then it is something else, such as virtual tokens.
+        """
+        if get_owners(value) is None or value.requires_grad or self.ids.is_read:
             return value
         return self.word(value, get_owners(value))  # type: ignore[arg-type]
 

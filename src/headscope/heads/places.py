@@ -20,7 +20,7 @@ NONE = -1  # a place that is of no token
 # What moves numbers, and changes none: owners move with them
 MOVES = frozenset(
     "transpose permute swapaxes swapdims movedim getitem select narrow unsqueeze squeeze flip roll "
-    "expand expand_as broadcast_to T mT".split()
+    "expand expand_as broadcast_to repeat T mT".split()
 )
 Owners = Int[Tensor, "..."]
 
@@ -94,6 +94,11 @@ class TextIds:
             self.parts.append(ids)
             if sum(part.shape[1] for part in self.parts) == self.num_tokens:
                 self.texts.append(torch.cat(self.parts, dim=1))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether ids of the text were looked up."""
+        return bool(self._read)
 
     def tokens(self, ids: Int[Tensor, "B S"], table: Tensor) -> Int[Tensor, "B S"] | None:
         """Return the token of each id that is looked up in a table; None if that is unknown.
