@@ -20,8 +20,9 @@ from headscope.heads.integrations.sequence_classifier import (
     TextOrPair,
     study_texts,
 )
+from headscope.heads.step import JOIN
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import find_checkpoint, import_transformers
+from headscope.model.pretrained import find_checkpoint, import_transformers, read_tokenizer
 from headscope.pages.show import head_view, with_page
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
@@ -54,15 +55,20 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     shown = texts[0] if config.text is None else config.text
     if config.text is not None and config.text_pair is not None:
         shown = (config.text, config.text_pair)
-    output = classifier.output(classifier.probe(shown))
+    probe = classifier.probe(shown)
+    output = classifier.output(probe)
+    notes = {"model": config.model} | classifier.notes_on(shown, probe, output)
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    view = with_page(head_view(output, study, {"model": config.model}))
+    view = with_page(head_view(output, study, notes))
     free = FOLDER / f"{stem}.html"
     path = view.save(config.output) if config.output else write_free(free, view.html)
+    show_line(console, f"text: {JOIN.join(shown) if isinstance(shown, tuple) else shown}")
     show_line(console, str(view))
-    if classifier.is_cut(shown):
-        show_line(console, f"the text was cut to {len(view.tokens)} tokens")
+    if "shown" in notes:
+        show_line(console, f"read: {notes['shown']}")
+    for name, note in output.notes.items():
+        show_line(console, f"{name}: {note}")
     if study is not None:
         show_line(console, study.details)
         show_heads(console, study.loss_increases(), page="on the page")
@@ -82,7 +88,7 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = read_tokenizer(folder)
         if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):
             raise ValueError(f"it was not fine-tuned: {listed(random)} would be random")
         return SequenceClassifier(model.eval(), tokenizer, max_tokens)

@@ -33,6 +33,7 @@ Encoder = dict[str, Any]  # the content of a config.json of transformers
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
 
 
@@ -344,6 +345,12 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
         )
     else:
         folder = _download(key, path, revision)
+    if (folder / "adapter_config.json").is_file() and not any(folder.glob("model*.safetensors")):
+        raise ConfigError(
+            f"{key}={path}: expected a whole model, got an adapter of PEFT; merge it once: "
+            "AutoPeftModelForSequenceClassification.from_pretrained(folder).merge_and_unload()"
+            ".save_pretrained(other_folder), and its tokenizer likewise"
+        )
     if not any(folder.glob("model*.safetensors")):
         raise ConfigError(
             f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
@@ -381,13 +388,38 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
         encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         with torch.device("meta"):
             model: Any = build_pretrained(encoder).model
-        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        theirs = read_tokenizer(folder)
         tokenizer = _plain_tokenizer(theirs)
         largest = max(tokenizer.get_vocab().values())
         rows = model.get_input_embeddings().num_embeddings
         if largest >= rows:
             raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
     return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return a checkpoint's tokenizer as transformers reads it, and none of its code.
+
+    ValueError without its files, in place of which transformers would make one without words.
+    """
+    import transformers
+
+    try:
+        theirs: Any = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        names = {*(getattr(theirs, "vocab_files_names", None) or {}).values()}
+        words = {*theirs.get_vocab()} - {*theirs.all_special_tokens}
+        is_missing = not words or (names and not any((folder / name).is_file() for name in names))
+    except (OSError, ValueError, TypeError, AttributeError):
+        if any((folder / name).is_file() for name in TOKENIZER_FILES):
+            raise
+        is_missing = True
+        names = {*TOKENIZER_FILES[:1]}
+    if is_missing:
+        raise ValueError(
+            f"expected the tokenizer's files ({listed(sorted(names))}), found none; write them "
+            "there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+        )
+    return theirs
 
 
 def _plain_tokenizer(theirs: Any) -> Tokenizer:
