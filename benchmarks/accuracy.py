@@ -36,10 +36,10 @@ from sklearn.pipeline import make_pipeline
 
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
+from headscope.results.baseline import Baseline, fitted, is_without_spaces
+from headscope.results.scores import Scores, scores
 from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
-from headscope.training.baseline import Baseline, fitted, is_without_spaces
-from headscope.training.scores import Scores, scores
 from side_by_side import ROOT, count, parser_of, print_page, table
 
 SCORES = {"accuracy": 100.0, "macro_f1": 100.0, "loss": 1.0, "calibration_error": 1.0}  # factor

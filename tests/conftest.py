@@ -18,7 +18,7 @@ from hard.forked import Server
 # Annotated shapes and types are checked at each call during the tests, and in the tests alone.
 # Importing takes five seconds longer if all of headscope is checked, most of which has no tensors.
 ROOMS = ["attention", "model", "heads", "proof", "data.batching", "data.evidence", "data.features"]
-ROOMS += ["runs.prediction", "training.module", "training.scores", "training.baseline"]
+ROOMS += ["runs.prediction", "training.module", "results.scores", "results.baseline"]
 install_import_hook([f"headscope.{name}" for name in ROOMS], "beartype.beartype")
 
 # Set before `datasets` is imported, which reads them once: one cache for all tests, and no request to the Hub.

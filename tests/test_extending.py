@@ -12,7 +12,7 @@ import headscope
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
-from headscope.settings.checks import check
+from headscope.settings.checks import check, override
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.resume import load_last
 from headscope.training.train import train
@@ -85,8 +85,9 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
 ) -> None:
     package("\n".join(examples()))
     config = configured(tmp_path, max_epochs=1)
-    config.data.path = "my_package:load"
-    config.model.attention = "my_package:MyAttention"
+    config = override(
+        config, {"data.path": "my_package:load", "model.attention": "my_package:MyAttention"}
+    )
     check(config)
     folder = train(config).folder
     with pytest.raises(

@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "runs": {"attention", "model", "data", "heads", "record"},
     "pages": {"model", "data", "heads", "record", "tab", "runs"},
     "export": {"runs"},
-    "training": {"attention", "model", "data", "heads", "record", "tab", "runs", "pages"},
+    "results": {"model", "data", "heads", "record", "runs", "tab"},
+    "training": {"attention", "model", "data", "heads", "record", "pages", "results", "runs"},
     "cli": {
         "attention",
         "data",
@@ -30,6 +31,7 @@ MAY_IMPORT = {
         "model",
         "proof",
         "record",
+        "results",
         "runs",
         "tab",
         "training",

@@ -12,7 +12,7 @@ from rich.console import Console
 from headscope.cli.main import main, run
 from headscope.ground.errors import listed, shown
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.training.console import plain_table
+from headscope.results.console import plain_table
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31mred\r\x00\x7f"
 COMMANDS = set(HOSTILE) - set("]0;title[2J31mred")

@@ -25,6 +25,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from bert_family import write_checkpoint
 from headscope.ground.signals import Stopped
+from headscope.results.report import Report
+from headscope.settings.checks import override
 from headscope.settings.config import (
     DataConfig,
     InspectionConfig,
@@ -34,7 +36,6 @@ from headscope.settings.config import (
     TrainConfig,
     TrainerConfig,
 )
-from headscope.training.report import Report
 from headscope.training.resume import LAST
 from headscope.training.train import train
 
@@ -127,16 +128,15 @@ def configured(
 def plain(folder: Path) -> TrainConfig:
     """Return the configuration of a run that learns, and records everything."""
     config = configured(folder, max_epochs=4)
-    config.baseline, config.inspection.every, config.inspection.ablation_texts = True, 7, 24
-    return config
+    changes = {"baseline": True, "inspection.every": 7, "inspection.ablation_texts": 24}
+    return override(config, changes)
 
 
 def mistaken(folder: Path) -> TrainConfig:
     """Return one that makes mistakes: two steps, and no word that counting knows already."""
     rows = [row | {"text": row["text"].replace("film", HOSTILE)} for row in reviews()]
     config = configured(folder, rows, max_steps=2)
-    config.model.evidence, config.inspection.max_tokens = False, 5
-    return config
+    return override(config, {"model.evidence": False, "inspection.max_tokens": 5})
 
 
 def of_pairs(folder: Path) -> TrainConfig:
@@ -147,8 +147,7 @@ def of_pairs(folder: Path) -> TrainConfig:
 def any_classes(folder: Path) -> TrainConfig:
     """Return one that learns texts with any number of labels."""
     config = configured(folder, comments(), max_epochs=12)
-    config.baseline, config.inspection.ablation_texts = True, 24
-    return config
+    return override(config, {"baseline": True, "inspection.ablation_texts": 24})
 
 
 @dataclass
@@ -258,7 +257,8 @@ def unbroken_and_resumed(
     with pytest.raises(Stopped):
         train(broken)
     shutil.rmtree(checkpoint)
-    found = train(replace(broken, resume=str(Path(broken.outputs_dir) / "broken")))
     assert expected is not None
+    folder = Path(broken.outputs_dir) / "broken"
+    found = train(replace(expected.config, name="broken", resume=str(folder)))
     assert found is not None
     return expected, found

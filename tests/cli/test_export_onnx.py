@@ -25,7 +25,7 @@ from headscope.runs.setup import Chosen, Setup
 from headscope.settings.checks import check, validate
 from headscope.settings.commands import ExportConfig, PredictConfig
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
-from headscope.training.module import starting_point
+from headscope.training.prepare import resolved
 from untrained import untrained
 
 LABELS = ["bad", "so-so", "Größe 東"]
@@ -74,7 +74,7 @@ def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
     path = write_checkpoint(folder / "checkpoint", family, TRAINING)
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
     config = TrainConfig(data=data, model=ModelConfig(path=str(path), evidence=False))
-    checkpoint = starting_point(config)
+    config, checkpoint = resolved(config)
     assert checkpoint is not None
     setup = Setup(config, LABELS, checkpoint.tokenizer, {}, checkpoint.encoder)
     model = setup.build()

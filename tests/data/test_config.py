@@ -1,12 +1,13 @@
 """The settings of data: paths and Hub ids, and values that exclude each other."""
 
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headscope.ground.errors import ConfigError
-from headscope.settings.checks import check, validate
+from headscope.settings.checks import check, override, validate
 from headscope.settings.config import DataConfig, TrainConfig, is_local
 
 
@@ -51,11 +52,12 @@ def test_each_mistake_is_told_by_key_and_value(
     assert "\n" not in str(refused.value)
 
 
-def test_a_value_that_is_changed_later_is_checked_too() -> None:
+def test_settings_are_frozen_and_those_that_are_overridden_are_checked_anew() -> None:
     config = TrainConfig()
-    config.data.limit = 0
+    with pytest.raises(FrozenInstanceError):
+        config.data.limit = 0  # type: ignore[misc]
     with pytest.raises(ConfigError, match=r"^data\.limit: expected greater than or equal to 1"):
-        check(config)
+        override(config, {"data.limit": 0})
 
 
 def test_a_split_is_named_by_its_own_file_if_it_has_one() -> None:

@@ -16,14 +16,16 @@ from headscope.heads import fixed_gates
 from headscope.heads.capture import ablate, headed_layers
 from headscope.heads.contributions import (
     Contributions,
+    _fixed_gates,
     decompose,
     explain,
     likeliest_log_odds,
     mean_contributions,
+    share_among_heads,
 )
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.record.explanation import Explanation, signed
+from headscope.record.explanation import TABLE_WIDTH, Explanation, signed
 from headscope.settings.config import ModelConfig
 
 B, T, H, L, C, VOCABULARY = 2, 11, 5, 3, 7, 53  # primes, all different: a swapped axis cannot pass
@@ -95,12 +97,24 @@ def assert_sums(found: Contributions, model: nn.Module, given: Any, tolerance: f
         assert heads.abs().sum(dim=(0, 2, 3)).min() > 1e-6, "and so does every head"
 
 
+def assert_shared(found: Contributions, model: nn.Module, given: Any, tolerance: float) -> None:
+    """Check that heads, and what passes through none, sum to words and to biases."""
+    shares = share_among_heads(model, given, T, lambda logits: logits)
+    words = shares.past + sum(of_layer.sum(dim=1) for of_layer in shares.heads)
+    torch.testing.assert_close(words, found.words, rtol=0, atol=tolerance)
+    biases = shares.past_biases + sum(of_layer.sum(dim=1) for of_layer in shares.head_biases)
+    torch.testing.assert_close(biases, found.biases.sum(dim=1), rtol=0, atol=tolerance)
+    for heads in shares.heads:
+        assert heads.abs().sum(dim=(0, 2, 3)).min() > 1e-6, "every head has a share"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_and_biases_sum_to_the_logits_of_our_networks(kind: str) -> None:
     options, given = KINDS[kind], inputs()
     model = classifier(**options)
     found = split(model, given)
     assert_sums(found, model, given, 1e-12)
+    assert_shared(found, model, given, 1e-12)
     if kind in ("rotary", "mean"):
         single = classifier(torch.float32, **options)
         assert_sums(split(single, given), single, given, 2e-5)
@@ -129,7 +143,9 @@ def test_so_do_those_of_pairs_and_evidence() -> None:
     places = torch.randint(1, 7, (40,)) + T * torch.arange(40).remainder(B)
     evidence = (torch.randint(31, (40,)), places, torch.full((B,), -1))
     given = (*inputs(pairs=True), evidence)
-    assert_sums(split(model, given), model, given, 1e-12)
+    found = split(model, given)
+    assert_sums(found, model, given, 1e-12)
+    assert_shared(found, model, given, 1e-12)
 
 
 class Logits(nn.Module):
@@ -151,7 +167,9 @@ def test_so_do_those_of_transformers(family: str) -> None:
     called = randomized(Logits(model.double()))
     given = inputs(padded=False)[:1]
     found = split(called, given)
-    assert_sums(found, called, given, 3e-6 if family in IN_FLOAT32 else 1e-12)
+    tolerance = 3e-6 if family in IN_FLOAT32 else 1e-12
+    assert_sums(found, called, given, tolerance)
+    assert_shared(found, called, given, tolerance)
     assert [heads.shape for heads in found.heads] == [(B, 4, T, C)] * 2
     alone = split(called, (given[0][1:],))
     torch.testing.assert_close(alone.words[0], found.words[1], rtol=0, atol=1e-6)
@@ -184,6 +202,7 @@ def test_so_do_those_of_torch(batch_first: bool, norm_first: bool) -> None:
     given = (inputs(padded=False)[0][:1],)
     found = split(model, given)
     assert_sums(found, model, given, 1e-12)
+    assert_shared(found, model, given, 1e-12)
     assert [heads.shape for heads in found.heads] == [(1, 4, T, C)] * 2
 
 
@@ -223,6 +242,50 @@ def test_what_no_rule_covers_is_missed_and_its_module_named() -> None:
     words = str(explain(model, text, [*"abcdefghijk"], [*"ABCDEFG"]))
     assert "not attributed: " in words
     assert "by encoder.layers.0.activation (Squared)" in words
+
+
+class Tripled(torch.autograd.Function):
+    """A function of a module's own, of whose gradients several cannot be taken at once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 3 * x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return torch.from_numpy(3 * gradients[0].numpy())
+
+
+def test_heads_share_where_gradients_are_taken_one_by_one() -> None:
+    model = randomized(Plain(Tripled.apply, batch_first=True).double())
+    given = (inputs(padded=False)[0][:1],)
+    with pytest.raises(RuntimeError), _fixed_gates(model, given, T) as (gates, logits):
+        rows = torch.eye(C).double()
+        torch.autograd.grad(logits.sum(dim=0), gates.leaves, rows, is_grads_batched=True)
+    found = split(model, given)
+    assert_sums(found, model, given, 1e-12)
+    assert_shared(found, model, given, 1e-12)
+
+
+def test_the_heads_of_one_layer_share_what_passes_through_them_at_each_position() -> None:
+    model, given = classifier(num_layers=1), inputs()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+    shares = share_among_heads(model, given, T, lambda logits: logits)
+    (through,) = split(model, given).heads
+    torch.testing.assert_close(shares.heads[0], through, rtol=0, atol=1e-12)
+    assert not shares.past[:, 1:].any(), "where [CLS] is read"
+
+
+def test_an_ablated_head_has_no_share() -> None:
+    model, given = classifier(), inputs()
+    name = [*headed_layers(model)][1]
+    with ablate(model, {(name, 2): "zero"}):
+        shares = share_among_heads(model, given, T, lambda logits: logits)
+    assert not shares.heads[1][:, 2].any()
+    assert not shares.head_biases[1][:, 2].any()
 
 
 @pytest.mark.parametrize("rule", ["softmax", "scaled_dot_product_attention", "layer_norm", "gelu"])
@@ -291,10 +354,12 @@ def test_the_parts_sum_to_the_log_odds_of_the_probabilities(
     assert found.log_odds == pytest.approx(log_odds, abs=1e-9)
     assert found.words.sum() + found.biases == pytest.approx(log_odds, abs=1e-9)
     assert abs(found.miss) < 1e-9
-    for layer in range(2):
-        above = found.biases_by_layer[layer + 1 :].sum()
-        total = found.heads[layer].sum() + found.past[layer] + above
-        assert total == pytest.approx(log_odds, abs=1e-9)
+    np.testing.assert_allclose(found.heads.sum(axis=(0, 1)) + found.past, found.words, atol=1e-12)
+    assert found.head_biases.sum() + found.past_biases == pytest.approx(found.biases, abs=1e-12)
+    rest = found.past.sum() + found.past_biases
+    assert found.head_sums.sum() + rest == pytest.approx(log_odds, abs=1e-9)
+    assert found.map(1, 2).shape == (T, T)
+    np.testing.assert_allclose(found.maps.sum(axis=(2, 3)), found.through, atol=1e-12)
 
 
 def test_of_many_classes_the_two_and_the_likeliest_are_kept() -> None:
@@ -304,7 +369,7 @@ def test_of_many_classes_the_two_and_the_likeliest_are_kept() -> None:
     arrays = found.arrays()
     assert arrays["contributions/shown"].tolist() == [1, "ABCDEFG".index(found.against)]
     assert arrays["contributions/heads"].shape == (2, H, T, 4)
-    sums = arrays["contributions/words"].sum(axis=0) + arrays["contributions/biases"].sum(axis=0)
+    sums = arrays["contributions/words"].sum(axis=0) + arrays["contributions/biases"]
     np.testing.assert_allclose(sums, arrays["contributions/log_odds"], atol=1e-5)
 
 
@@ -316,18 +381,30 @@ def test_an_explanation_is_printed_words_first() -> None:
     lines = str(found).splitlines()
     assert lines[0].endswith(f"log-odds {signed(found.log_odds)}")
     assert lines[1].startswith(f"words: {words[0][0]} {signed(words[0][1])}; ")
-    assert lines[2] == f"biases: {signed(found.biases)} (an empty text has log-odds of -0.25)"
-    assert lines[3].startswith("layer 0: head ")
-    assert len(lines) == 5
+    size = abs(found.biases / found.log_odds)
+    assert lines[2] == (
+        f"biases: {signed(found.biases)} ({size:.2f} of the log-odds in size; "
+        "an empty text has log-odds of -0.25)"
+    )
+    assert lines[3].split()[-3:] == ["others", "biases", "sum"]
+    layer, head = divmod(int(np.abs(found.head_sums).argmax()), H)
+    assert lines[4].split()[:4] == ["layer", str(layer), "head", str(head)]
+    assert lines[4].split()[-1] == signed(found.head_sums[layer, head])
+    assert lines[-2].startswith("past every head ")
+    assert lines[-1].split()[0] == "all"
+    total = signed(float(found.words.sum()) + found.biases)
+    assert lines[-1].split()[-2:] == [signed(found.biases), total]
+    assert {len(line) for line in lines[3:]} == {len(lines[3])}
+    assert len(lines[3]) <= TABLE_WIDTH
 
 
 def test_mean_contributions_are_those_of_each_text() -> None:
     model, (ids, padding, _) = classifier(num_layers=2), inputs()
     batch = Batch(ids, padding, None, torch.tensor([-1, -1]), torch.tensor([0, 1]))
-    found: Any = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
-    assert (found["texts"], found["against"]) == (2 * B, "the runner-up")
+    found = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
+    assert (found.texts, found.against) == (2 * B, "the runner-up")
     mean = likeliest_log_odds(model(ids, padding) / 2, ONE_CLASS).mean().item()
-    last = sum(found["heads"][1]) + found["past"][1] + found["biases"][2]
+    last = sum(found.heads[1]) + found.past[1] + found.biases[2]
     assert last == pytest.approx(mean, abs=1e-9)
 
 

@@ -148,7 +148,11 @@ def test_words_of_two_texts_through_one_encoder_are_their_own() -> None:
     with torch.no_grad():
         model.embedding.weight[[7, 8, 6]] = 0
     silent = show(model, [*"abcdefgh"], (a, b))
-    assert np.abs(silent.explanation.words[5:]).max() < 1e-12 < np.abs(view.explanation.words[5:]).min()
+    assert (
+        np.abs(silent.explanation.words[5:]).max()
+        < 1e-12
+        < np.abs(view.explanation.words[5:]).min()
+    )
     np.testing.assert_allclose(view.explanation.words.sum() + view.explanation.biases,
                                view.explanation.log_odds, atol=1e-9)  # fmt: skip
     for second in (b, torch.tensor([[7, 8, 6, 3, 1]])):
@@ -177,14 +181,20 @@ class Repeated(nn.Module):
 def test_a_layer_that_runs_three_times_is_three_layers() -> None:
     layer = nn.TransformerEncoderLayer(D, H, 20, batch_first=True)
     looped = randomized(Repeated([layer], 3))
-    unrolled = Repeated([nn.TransformerEncoderLayer(D, H, 20, batch_first=True) for _ in range(3)], 1)
+    unrolled = Repeated(
+        [nn.TransformerEncoderLayer(D, H, 20, batch_first=True) for _ in range(3)], 1
+    )
     unrolled.double().eval().load_state_dict(
         {name: value for name, value in looped.state_dict().items() if "layers" not in name}
         | {f"layers.{number}.{name}": value
            for number in range(3) for name, value in layer.state_dict().items()}
     )  # fmt: skip
-    probe = Probe(Text("text", TOKENS, "a"), Batch(IDS, None, None, torch.tensor([-1]), torch.tensor([0])))
-    one, two = [run_probe(model, probe, ["x", "y"], with_ablations=True) for model in (looped, unrolled)]
+    probe = Probe(
+        Text("text", TOKENS, "a"), Batch(IDS, None, None, torch.tensor([-1]), torch.tensor([0]))
+    )
+    one, two = [
+        run_probe(model, probe, ["x", "y"], with_ablations=True) for model in (looped, unrolled)
+    ]
     name = "layers.0.self_attn"
     assert one.layers == [name, f"{name}#1", f"{name}#2"]
     assert list(headed_layers(looped)) == one.layers
@@ -318,7 +328,9 @@ def test_read_outs_that_pool_are_exact(read: Any) -> None:
     assert np.abs(found.words).max() > 1e-3
 
 
-ACTIVATIONS = "gelu_new quick_gelu gelu_fast gelu_python gelu_10 gelu_accurate prelu xielu relu2 mish"
+ACTIVATIONS = (
+    "gelu_new quick_gelu gelu_fast gelu_python gelu_10 gelu_accurate prelu xielu relu2 mish"
+)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS.split())

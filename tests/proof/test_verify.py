@@ -3,6 +3,7 @@
 import io
 import re
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,21 @@ def test_parts_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) ->
     first = next(exact_sum_claims(Precision()))
     assert "words and biases" in first.name
     assert not first.holds
+
+
+def test_shares_by_a_wrong_integral_or_of_heads_that_are_not_scaled_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contributions, "_gauss_legendre", lambda num_layers: [(0.5, 1.0)])
+    failed = {claim.name for claim in exact_sum_claims(Precision()) if not claim.holds}
+    deep = [f"{layers} layers: the heads of each path share it alike" for layers in (3, 4)]
+    assert failed >= {*deep, "3 layers: shares are Shapley values of words and biases"}
+    assert "2 layers: shares are Shapley values of words and biases" not in failed
+    monkeypatch.undo()
+    monkeypatch.setattr(contributions, "_scaled_heads", lambda gates: nullcontext(lambda x: None))
+    names = [claim.name for claim in exact_sum_claims(Precision()) if not claim.holds]
+    assert "2 layers: the heads of each path share it alike" in names
+    assert "1 layer: heads and what passes through none sum to words, and to biases" in names
 
 
 def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:

@@ -134,7 +134,7 @@ def test_what_is_no_map_is_rejected_with_its_place(
     [
         (lambda content: content[:-9], "cannot be read"),
         (lambda content: "", "cannot be read"),
-        (lambda content: content.replace('"version":3', '"version":2'), "of version 3 are read"),
+        (lambda content: content.replace('"version":4', '"version":3'), "of version 4 are read"),
         (lambda content: content.replace('"classes"', '"unknown"'), "unknown: "),
         (lambda content: content.replace('"step":0', '"step":"zero"'), r"steps\.0\.step: "),
         (lambda content: content.replace(":[null,0", ":[null,7"), r"texts\.0: .*segments"),

@@ -5,13 +5,13 @@ In one process (the test's) each step takes the two batches of a round, one afte
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from headscope.data.batching import TokenBudgetSampler
+from headscope.settings.checks import override
 from headscope.settings.config import TrainConfig
 from headscope.training import module
 from headscope.training import trainer as train_module
@@ -41,12 +41,17 @@ def configuration(folder: Path, name: str) -> TrainConfig:
     """Return a configuration with n-grams and class weights; one class is rarer than the other."""
     rows = [row for number, row in enumerate(reviews()) if number % 4]
     config = configured(folder, rows, name, max_steps=20, max_epochs=9, progress=False)
-    config.data.tokens_per_batch = 128
-    config.model = replace(config.model, dropout=0.0, evidence_dropout=0.0)
-    config.trainer.accumulate = 2 if name == "one" else 1
-    config.optimizer.class_weights = "balanced"
-    config.inspection.enabled = False
-    return config
+    return override(
+        config,
+        {
+            "data.tokens_per_batch": 128,
+            "model.dropout": 0.0,
+            "model.evidence_dropout": 0.0,
+            "trainer.accumulate": 2 if name == "one" else 1,
+            "optimizer.class_weights": "balanced",
+            "inspection.enabled": False,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headscope.ground.errors import ConfigError, DataError, RunError, UserWarnin
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
+from headscope.settings.checks import override
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
 from training_runs import Trained, write
 
@@ -52,7 +54,7 @@ def test_a_run_finds_its_texts_from_any_folder(plain: Trained, tmp_path: Path) -
     folder = plain.copy(tmp_path)
     setup, model, chosen = load_model(folder)
     path = Path(setup.config.data.path)
-    setup.config.data.path = path.name
+    setup = replace(setup, config=override(setup.config, {"data.path": path.name}))
     with contextlib.chdir(path.parent):
         save_model(folder, setup, model, chosen)
     assert load_run(folder).config.data.path == str(path)
@@ -90,8 +92,8 @@ def test_other_data_have_the_columns_of_the_runs_own_unless_told_otherwise(
     folder = of_pairs.copy(tmp_path)
     # As if trained with data.text_column=question data.label_column=same.
     setup, model, chosen = load_model(folder)
-    setup.config.data.text_column = "question"
-    setup.config.data.label_column = "same"
+    columns = {"data.text_column": "question", "data.label_column": "same"}
+    setup = replace(setup, config=override(setup.config, columns))
     save_model(folder, setup, model, chosen)
     path = write(
         tmp_path / "new.csv",

@@ -23,7 +23,7 @@ from headscope.record.reader import read_index
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.runs.setup import kept_settings
-from headscope.settings.checks import check
+from headscope.settings.checks import check, override
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
@@ -35,8 +35,7 @@ OWN = (2, 4)  # layers and heads of our own, not as many as there are below
 def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
     """Return a configuration of a short run on the first two layers of a tiny checkpoint."""
     config = configured(folder, max_epochs=1)
-    config.trainer.max_steps = 4
-    config.inspection.enabled = False
+    config = override(config, {"trainer.max_steps": 4, "inspection.enabled": False})
     path = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in reviews()])
     sizes = {"d_model": 16, "num_heads": OWN[1], "num_layers": OWN[0], "feedforward_size": 24}
     options = sizes | {"features": str(path), "features_layer": 2, "evidence": False} | model
@@ -52,14 +51,13 @@ def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
 )
 def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path: Path) -> None:
     config = on_top(tmp_path, family)
-    config.inspection.enabled = True
-    config.inspection.ablation_texts = 0
+    config = override(config, {"inspection.enabled": True, "inspection.ablation_texts": 0})
     theirs = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint").eval()
     report = train(config)
     assert report is not None
     shutil.rmtree(tmp_path / "checkpoint")
     run = load_run(report.folder)
-    assert run.config == kept_settings(config)
+    assert run.config == kept_settings(report.config)
     assert read_index(report.folder / "heads").heads == [OWN[1]] * OWN[0], "not of the frozen ones"
 
     text = "a lovely film"
@@ -103,7 +101,7 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = on_top(tmp_path)
-    config.control = "uniform"
+    config = override(config, {"control": "uniform"})
     written: list[int] = []
     write = features._write
     monkeypatch.setattr(features, "_write", lambda *given: written.append(1) or write(*given))

@@ -14,6 +14,7 @@ from headscope.cli.predict import predict
 from headscope.ground.errors import ConfigError, DataError
 from headscope.model.objective import thresholds_of
 from headscope.record.reader import read_index, read_step
+from headscope.results.report import Report
 from headscope.runs.run import load_run
 from headscope.settings.commands import (
     EvaluateConfig,
@@ -21,7 +22,6 @@ from headscope.settings.commands import (
     PredictConfig,
 )
 from headscope.settings.config import TrainConfig
-from headscope.training.report import Report
 from headscope.training.train import train
 from training_runs import Trained, comments, events_of, write
 

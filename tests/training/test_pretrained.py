@@ -24,11 +24,11 @@ from headscope.model.pretrained import PretrainedClassifier
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import Run, load_run
-from headscope.settings.checks import check
+from headscope.settings.checks import check, override
 from headscope.settings.commands import EvaluateConfig, InspectConfig, PredictConfig
 from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
-from training_runs import Rows, changed, from_checkpoint, reviews, unbroken_and_resumed
+from training_runs import Rows, from_checkpoint, reviews, unbroken_and_resumed
 
 SLOW = [
     pytest.param(family, marks=pytest.mark.slow)
@@ -64,15 +64,14 @@ def theirs(run: Run, folder: Path, checkpoint: Any, texts: list[str]) -> torch.T
 def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_path: Path) -> None:
     rows = japanese() if family == "japanese" else reviews()
     config = from_checkpoint(tmp_path, family, rows)
-    config.trainer.max_steps = 2
-    config.inspection.ablation_texts = 0
+    config = override(config, {"trainer.max_steps": 2, "inspection.ablation_texts": 0})
     report = train(config)
     assert report is not None
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
     shutil.rmtree(tmp_path / "checkpoint")
 
     run = load_run(report.folder)
-    assert run.config == changed(config, "data.cache_dir", None)
+    assert run.config == override(config, {"data.cache_dir": None, "data.max_length": PLACES})
     assert (run.config.data.max_length, run.tokenizer.padding) == (PLACES, None)
     texts = [row["text"] for row in rows[:9]] + ["a lovely film " * 20, ""]
     expected = theirs(run, tmp_path / "theirs", tokenizer, texts)
@@ -115,9 +114,8 @@ def test_a_resumed_run_ends_as_an_unbroken_one_and_needs_no_checkpoint(
 
 def quick(config: TrainConfig, steps: int = 4) -> TrainConfig:
     """Leave out what takes longest."""
-    config.inspection.enabled = config.baseline = False
-    config.trainer.max_steps = steps
-    return config
+    changes = {"inspection.enabled": False, "baseline": False, "trainer.max_steps": steps}
+    return override(config, changes)
 
 
 def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> None:
@@ -155,9 +153,7 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
         return above(model, states)
 
     monkeypatch.setattr(PretrainedClassifier, "_above", counted)
-    config.inspection.enabled = True
-    known = train(replace(config, name="known"))
-    config.inspection.enabled = False
+    known = train(override(config, {"name": "known", "inspection.enabled": True}))
     count = len(batches)
     assert count > 4
     monkeypatch.setattr(features, "MOST_GIB", 0)
@@ -174,8 +170,7 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:
     config = quick(from_checkpoint(tmp_path, "deberta"), steps=1)
-    config.inspection.enabled = True
-    report = train(config)
+    report = train(override(config, {"inspection.enabled": True}))
     assert report is not None
     assert read_index(report.folder / "heads").heads == [HEADS] * LAYERS
     run = load_run(report.folder)

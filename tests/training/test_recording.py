@@ -16,6 +16,7 @@ from headscope.heads.measures import HeadStatistics
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
+from headscope.settings.checks import override
 from headscope.settings.commands import InspectConfig
 from headscope.settings.config import TrainConfig, TrainerConfig
 from headscope.training.module import chosen_precision
@@ -83,13 +84,16 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     for place, text in enumerate(read_index(plain.folder / "heads").texts):
         parts = {
             name: arrays[f"text_{place}/contributions/{name}"]
-            for name in ("classes", "shown", "words", "heads", "past", "biases")
+            for name in ("classes", "shown", "words", "heads", "past", "biases", "through")
         }
         shares = arrays[f"text_{place}/probabilities"]
-        shapes = [parts["heads"].shape, parts["past"].shape]
-        assert shapes == [(2, 3, len(text.tokens), 2), (2, 2)]
+        T = len(text.tokens)
+        shapes = [parts[name].shape for name in ("heads", "through", "past", "biases")]
+        assert shapes == [(2, 3, T, 2), (2, 3, 2), (T, 2), (2,)]
+        has_maps = f"text_{place}/contributions/maps" in arrays
+        assert has_maps
         assert parts["shown"].tolist() == parts["classes"].tolist() == (-shares).argsort().tolist()
-        logits = parts["words"].sum(axis=0) + parts["biases"].sum(axis=0)
+        logits = parts["words"].sum(axis=0) + parts["biases"]
         odds = np.log(shares.max() / shares.min())
         assert logits[0] - logits[1] == pytest.approx(odds, rel=1e-5, abs=1e-5)
     put = json.loads((plain.folder / "metrics.json").read_text())["training"]["contributions"]
@@ -120,12 +124,18 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
 def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.training.report.MOST_CLASSES", 1)
+    monkeypatch.setattr("headscope.results.report.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
-    config.model.pooling = "additive"
-    config.model.attention, config.model.causal = "shared_projection", True
-    config.inspection.probes = ["a lovely day and " * 6, "日本語 <b>bold</b>"]
-    config.inspection.texts = 10
+    config = override(
+        config,
+        {
+            "model.pooling": "additive",
+            "model.attention": "shared_projection",
+            "model.causal": True,
+            "inspection.probes": ["a lovely day and " * 6, "日本語 <b>bold</b>"],
+            "inspection.texts": 10,
+        },
+    )
     folder = train(config).folder
     events, arrays, index = events_of(folder), arrays_of(folder), read_index(folder / "heads")
     assert "text_1/contributions/words" in arrays

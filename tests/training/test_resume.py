@@ -12,6 +12,7 @@ from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.signals import Stopped
 from headscope.runs.folder import METRICS, WEIGHTS
 from headscope.runs.run import load_run
+from headscope.settings.checks import override
 from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, check_resumed, load_last, locked
 from headscope.training.train import train
@@ -38,7 +39,8 @@ def test_a_signal_saves_and_a_resumed_run_ends_as_an_unbroken_one(
     handler = signal.getsignal(number)  # none in a shell's background
     settings = {"rows": rows, "max_epochs": 2, "accumulate": accumulate}
     unbroken, broken = (small_config(name, **settings) for name in ("unbroken", "broken"))
-    unbroken.inspection.enabled = broken.inspection.enabled = False
+    unbroken = override(unbroken, {"inspection.enabled": False})
+    broken = override(broken, {"inspection.enabled": False})
     whole = train(unbroken)
     steps = whole.facts_of_training["steps"]
     # Of three batches of a step the second: the third is gone through, since gradients are not kept.
@@ -130,8 +132,14 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
 
 def test_a_run_ends_by_its_patience_however_often_it_is_resumed(small_config: Maker) -> None:
     config = small_config(max_epochs=9, patience=1)
-    config.inspection.enabled = False
-    config.optimizer.learning_rate = config.optimizer.evidence_rate = 1e-12
+    config = override(
+        config,
+        {
+            "inspection.enabled": False,
+            "optimizer.learning_rate": 1e-12,
+            "optimizer.evidence_rate": 1e-12,
+        },
+    )
     whole = train(config).facts_of_training
     assert whole["epochs"] == 2
     again = replace(config, resume=str(Path(config.outputs_dir) / "run"))

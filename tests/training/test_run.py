@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,17 +16,16 @@ from rich.console import Console
 import headscope
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
-from headscope.data.tokenizer import train_tokenizer
 from headscope.ground.errors import ConfigError, RunError, TrainingError
 from headscope.heads.capture import capture, headed_layers
+from headscope.results.baseline import averages_in_place_of_attention
+from headscope.results.scores import scores
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
-from headscope.runs.setup import Setup
-from headscope.settings.checks import flatten
-from headscope.settings.config import TokenizerConfig, TrainConfig
-from headscope.training.baseline import averages_in_place_of_attention
+from headscope.settings.checks import flatten, override
+from headscope.settings.config import TrainConfig
 from headscope.training.module import ClassifierModule
-from headscope.training.scores import scores
+from headscope.training.prepare import prepare
 from headscope.training.train import train
 from headscope.training.trainer import build_trainer
 from training_runs import Trained, changed, events_of, reviews
@@ -120,7 +120,7 @@ def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, step = small_config(), ClassifierModule.training_step
-    config.inspection.enabled = False
+    config = override(config, {"inspection.enabled": False})
 
     def spoilt(module: ClassifierModule, batch: object, index: int) -> torch.Tensor:
         loss = step(module, batch, index)
@@ -137,8 +137,8 @@ def test_a_loss_that_is_not_a_number_stops_with_step_and_checkpoint(
 def test_weights_that_the_last_step_spoilt_are_not_saved(small_config: Maker) -> None:
     """No loss tells: the only one is of the step before."""
     config = small_config(max_epochs=1)
-    config.data.tokens_per_batch = 2**16
-    config.optimizer.learning_rate, config.optimizer.warmup_share = 1e30, 0.0
+    rates = {"optimizer.learning_rate": 1e30, "optimizer.warmup_share": 0.0}
+    config = override(config, {"data.tokens_per_batch": 2**16, **rates})
     with pytest.raises(TrainingError, match=r"after step 1\. Last good checkpoint: none yet"):
         train(config)
     assert not list((Path(config.outputs_dir) / "run").rglob("*.ckpt"))
@@ -165,9 +165,8 @@ def test_a_job_of_a_scheduler_is_one_process(
     """Lightning would refuse, or wait for the others."""
     for name, value in {"NTASKS": "4", "JOB_NAME": "train", "JOB_ID": "7", "PROCID": "0"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    tokenizer = train_tokenizer(iter(["a text"]), TokenizerConfig(vocab_size=300))
-    setup = Setup(small_config(), ["bad", "good"], tokenizer, {})
-    assert build_trainer(setup, tmp_path, 1, Console()).world_size == 1
+    prepared = prepare(small_config(), tmp_path, nullcontext, lambda facts: None)
+    assert build_trainer(prepared, tmp_path, Console()).world_size == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -182,9 +181,9 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_is_loaded(small_config:
 
 def test_max_steps_ends_with_a_validation_and_every_phase_has_its_name(small_config: Maker) -> None:
     config = small_config(max_steps=3, accumulate=2)
-    config.baseline = True
-    config.inspection.num_probes = 0
-    config.inspection.ablation_texts = 8
+    config = override(
+        config, {"baseline": True, "inspection.num_probes": 0, "inspection.ablation_texts": 8}
+    )
     output = io.StringIO()
     report = train(config, Console(file=output, width=200, force_terminal=True))
     phases = (

@@ -21,11 +21,8 @@ from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, Toke
 from headscope.ground.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.runs.prediction import split_logits
-from headscope.runs.run import load_run
-from headscope.settings.config import ModelConfig
-from headscope.training.baseline import Compared, above, baseline_scores, differences
-from headscope.training.scores import (
+from headscope.results.baseline import Compared, above, baseline_scores, differences
+from headscope.results.scores import (
     LARGEST,
     Scores,
     ValidationScores,
@@ -34,6 +31,9 @@ from headscope.training.scores import (
     fitted_temperature,
     scores,
 )
+from headscope.runs.prediction import split_logits
+from headscope.runs.run import load_run
+from headscope.settings.config import ModelConfig
 from training_runs import Trained, events_of
 
 # --- scores ---
@@ -303,12 +303,12 @@ def test_words_that_tell_the_classes_apart_are_found_in_all_texts_or_a_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for most, name in ((60, NAME), (30, f"{NAME} on 30 of 60 training texts")):
-        monkeypatch.setattr("headscope.training.baseline.MOST_TEXTS", most)
+        monkeypatch.setattr("headscope.results.baseline.MOST_TEXTS", most)
         found = baseline_scores(splits())
         assert found is not None
         assert (found.scores.accuracy, found.name) == (1, name)
         assert sum(map(sum, found.scores.confusion)) == 30  # every test text is scored
-    monkeypatch.setattr("headscope.training.baseline.MOST_WEIGHTS", 10)
+    monkeypatch.setattr("headscope.results.baseline.MOST_WEIGHTS", 10)
     words = r"the baseline is left out: 3 classes times \d+ terms are more than 10"
     with pytest.warns(UserWarningMessage, match=words):
         assert baseline_scores(splits()) is None

@@ -16,9 +16,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headscope.cli.sweep import show_table, verdict, write_table
+from headscope.results.console import show_confusion, show_scores
+from headscope.results.scores import Scores
 from headscope.settings.config import InspectionConfig, TrainConfig
-from headscope.training.console import show_confusion, show_scores
-from headscope.training.scores import Scores
 
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]

@@ -16,6 +16,9 @@ from headscope.ground.files import write_free
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
+from headscope.results.baseline import above, differences
+from headscope.results.console import show_confusion, show_scores
+from headscope.results.scores import Scores, calibration, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
@@ -23,9 +26,6 @@ from headscope.runs.texts import texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import DataConfig, absolute
-from headscope.training.baseline import above, differences
-from headscope.training.console import show_confusion, show_scores
-from headscope.training.scores import Scores, calibration, scores
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:

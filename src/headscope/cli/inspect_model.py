@@ -24,10 +24,10 @@ from headscope.heads.step import JOIN
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers, read_tokenizer
 from headscope.pages.show import head_view, with_page
+from headscope.results.console import show_heads
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
 from headscope.settings.config import DataConfig
-from headscope.training.console import show_heads
 
 FOLDER = Path("outputs/inspect")
 

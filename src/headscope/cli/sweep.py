@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def run_sweep(line: compose.CommandLine) -> int:
         print(f"{older} of its jobs are of earlier commands")
     # A job may have failed here because another process was at it, which has finished it since.
     failed = folder.glob(f"*/{FAILURE}")
-    failures = [path for path in failed if not path.with_name(METRICS).exists()]
+    failures = [path for path in failed if finished_metrics(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
@@ -130,8 +130,7 @@ class Job:
             if is_run(folder):
                 from headscope.training.resume import resumed_config  # heavy
 
-                config = resumed_config(folder)
-                config.resume = str(folder)
+                config = replace(resumed_config(folder), resume=str(folder))
             else:
                 config = validate(TrainConfig, compose.resolved(composed))
             check(config)
@@ -183,12 +182,20 @@ def folder_name(overrides: Sequence[str], fixed: Container[str]) -> str:
 
 def score_of(folder: Path, metric: str) -> float | None:
     """Return a run's score on validation, None if it is not done; a loss is at its temperature."""
-    if not (folder / METRICS).exists():
+    metrics = finished_metrics(folder)
+    if metrics is None:
         return None
-    metrics = read_json(folder / METRICS, dict)
     if metric == "loss" and metrics.get("calibration"):
         return float(metrics["calibration"]["validation"]["loss"]["after"])
     return float(metrics["validation"][metric])
+
+
+def finished_metrics(folder: Path) -> dict[str, Any] | None:
+    """Return metrics.json of a run of which nothing is pending; None of any other."""
+    if not (folder / METRICS).exists():
+        return None
+    metrics: dict[str, Any] = read_json(folder / METRICS, dict)
+    return None if metrics.get("pending") else metrics
 
 
 # The table.
@@ -221,9 +228,9 @@ def _row(folder: Path) -> dict[str, Any]:
     row |= dict.fromkeys((score, *RESULTS), math.nan)
     if (folder / FAILURE).exists():
         row["status"] = f"failed: {read_json(folder / FAILURE, dict)['message']}"
-    if not (folder / METRICS).exists():
+    metrics = finished_metrics(folder)
+    if metrics is None:
         return row
-    metrics = read_json(folder / METRICS, dict)
     baseline = metrics.get("baseline") or {}
     return row | {
         "status": "done",
@@ -326,7 +333,7 @@ def verdict(folder: Path, job: str) -> str:
     """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
 
     It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.training.baseline.differences`.
+    `headscope.results.baseline.differences`.
     """
     metrics = read_json(folder / job / METRICS, dict)
     if not metrics.get("baseline"):

@@ -6,7 +6,7 @@ same command is another worker on it. Each trial is a run below the study's fold
 
 import time
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from headscope.ground.errors import ConfigError, UserError, first_line, message_
 from headscope.ground.files import new_folder
 from headscope.ground.signals import Stopped
 from headscope.ground.terminal import logged, show_line, terminal
+from headscope.results.scores import TEMPERED
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.commands import TuneConfig
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run
-from headscope.training.scores import TEMPERED
 from headscope.training.train import train
 
 DATABASE = "study.db"
@@ -48,8 +48,8 @@ def tune(config: TuneConfig, console: Console | None = None) -> None:
     space = read_space(config)
     if config.name is None:
         name = f"tune_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-        config.name = new_folder(Path(config.outputs_dir) / name).name
-    folder = Path(config.outputs_dir) / config.name
+        config = replace(config, name=new_folder(Path(config.outputs_dir) / name).name)
+    folder = Path(config.outputs_dir) / str(config.name)
     folder.mkdir(parents=True, exist_ok=True)
     show_line(console, f"search in {folder}; the same command is another worker, or resumes it")
     with warnings.catch_warnings():
@@ -164,7 +164,7 @@ def run_trial(trial: Trial, config: TuneConfig, space: Space) -> float:
         settings = trial_config(config, name, suggest(trial, space))
         folder = Path(settings.outputs_dir) / name
         if is_run(folder):
-            settings.resume = str(folder)
+            settings = replace(settings, resume=str(folder))
         check(settings)
         with logged(folder) as log:
             pruning = PyTorchLightningPruningCallback(trial, f"validation/{value}")

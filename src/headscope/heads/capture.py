@@ -9,7 +9,7 @@ Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, C cl
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -233,9 +233,7 @@ def headed_layers(model: nn.Module, batch: Batch | None = None) -> dict[str, int
 
 
 def _noted(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> dict[str, int]:
-    """Return the heads of each run of some layers: as registered, or as they ran if they were seen.
-
-    """
+    """Return the heads of each run of some layers: as registered, or in the order they ran in."""
     found: list[tuple[int, str, int]] = []
     is_repeated = False
     for number, (name, layer) in enumerate(model.named_modules()):
@@ -366,19 +364,18 @@ def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     return logits
 
 
-def texts_apart(model: nn.Module, batch: Batch) -> list[Batch]:
-    """Return a batch for each text without its padding, if the model reads it; else the batch."""
-    padding = batch.key_padding_mask
-    if padding is None or not getattr(model, "reads_padding", False):
-        return [batch]
-    parts = []
-    for row, length in enumerate((~padding).sum(dim=1).tolist()):
-        own = slice(row, row + 1)
-        segments = None if batch.segment_ids is None else batch.segment_ids[own, :length]
-        part = batch._replace(token_ids=batch.token_ids[own, :length], segment_ids=segments)
-        part = part._replace(labels=batch.labels[own], rows=batch.rows[own])
-        parts.append(part._replace(key_padding_mask=None))
-    return parts
+def texts_apart(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches; of a model that reads padding one for each text, without its padding."""
+    for batch in batches:
+        padding = batch.key_padding_mask
+        if padding is None or not getattr(model, "reads_padding", False):
+            yield batch
+            continue
+        for row, length in enumerate((~padding).sum(dim=1).tolist()):
+            own = slice(row, row + 1)
+            segments = None if batch.segment_ids is None else batch.segment_ids[own, :length]
+            text = (batch.token_ids[own, :length], None, segments, batch.labels[own])
+            yield Batch(*text, batch.rows[own])
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -48,6 +48,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -61,6 +62,9 @@ from headscope.record.explanation import MOST_MISSED, Explanation
 
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
+
+# Of a batch that is split, padding included: every map is kept for it, in float32.
+SPLIT_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,7 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
 
 
 class Shares(NamedTuple):
-    """What the heads share of S sums of B texts; with the rest they are words and biases.
+    """What the heads share of S sums of B texts, and what passes through no head.
 
     Of `past`, tokens and biases, `unobserved` passes through attention that is not observed.
     """
@@ -215,12 +219,16 @@ class Shares(NamedTuple):
     unobserved: Float[Tensor, "B S"]
 
 
-def share_among_heads(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
-    """Return each head's share of every token and bias, and what passes through no head.
+def share_among_heads(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
+) -> Shares:
+    """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        return _shares(gates, sums_of(logits.double()))
 
-    One gradient for each x to all heads, then for each layer one to what is below it, for all its
-    heads and all sums at once.
-    """
+
+def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
+    """One gradient for each x to all heads; then one for each layer to what is below its heads."""
     B, S = sums.shape
     numbers = [*gates.heads.values()]
     calls = [gates.calls[number] for number in numbers]
@@ -370,23 +378,41 @@ def split_likeliest(
     )
 
 
+class MeanContributions(NamedTuple):
+    """Means over texts of what `split_likeliest` finds.
+
+    Attributes:
+        against: what the likeliest class is held against.
+        texts: their number.
+        heads: through each head of each layer.
+        past: past each layer.
+        biases: added before the attention of each layer, and after the last.
+    """
+
+    against: str
+    texts: int
+    heads: list[list[float]]
+    past: list[float]
+    biases: list[float]
+
+
 def mean_contributions(
     model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
-) -> dict[str, object]:
-    """Return the means over texts of what `split_likeliest` finds, as metrics.json has them."""
-    found = []
-    for batch in (part for batch in batches for part in texts_apart(model, batch)):
+) -> MeanContributions:
+    """Return the means over texts of what `split_likeliest` finds."""
+    of_batches = []
+    for batch in texts_apart(model, batches):
         parts = split_likeliest(model, batch, objective, temperature)
-        heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
-        found.append((heads, parts.past[..., 0], parts.biases[..., 0]))
-    heads, past, biases = (torch.cat(part) for part in zip(*found, strict=True))
-    return {
-        "against": "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
-        "texts": len(heads),
-        "heads": heads.mean(dim=0).tolist(),
-        "past": past.mean(dim=0).tolist(),
-        "biases": biases.mean(dim=0).tolist(),
-    }
+        heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # [B, H] each
+        of_batches.append((*heads, parts.past[..., 0], parts.biases[..., 0]))
+    *layers, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
+    return MeanContributions(
+        "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        len(biases),
+        [of_layer.mean(dim=0).tolist() for of_layer in layers],
+        past.mean(dim=0).tolist(),
+        biases.mean(dim=0).tolist(),
+    )
 
 
 def explain(
@@ -423,7 +449,7 @@ def explain(
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
         split = sums(logits.double())
         parts = _contributions(gates, logits, split)
-        shares = share_among_heads(gates, split)
+        shares = _shares(gates, split)
         maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
         layers = gates.layers
     parts = _with_unknown(parts, model, inputs, len(tokens))
@@ -453,13 +479,18 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
     """Return what passes from each key at each query of each head to a sum of each text."""
     calls = [gates.calls[number] for number in gates.heads.values()]
     gradients = _gradients(sums, [call.head_outputs for call in calls])
-    pairs = zip(calls, gradients, strict=True)
-    return [_passing(*pair).cpu() for pair in pairs]
+    maps = []
+    for call, gradient in zip(calls, gradients, strict=True):
+        passing = _passing(call, gradient).cpu()
+        if passing.shape[2] == 1:  # the one query that is read, where [CLS] is: the first
+            passing = F.pad(passing, (0, 0, 0, passing.shape[3] - 1))
+        maps.append(passing)
+    return maps
 
 
 def _of_text(
-    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 ..."]], *shape: int
-) -> Float[np.ndarray, "L H ..."]:
+    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 _ ..."]], *shape: int
+) -> Float[np.ndarray, "..."]:
     """Return one text's heads, those of each layer at its place.
 
     NaN where a layer has fewer, attends to something else, or is not among them.

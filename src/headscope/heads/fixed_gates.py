@@ -128,9 +128,9 @@ class FixedGates(TorchFunctionMode):
             args = tuple(map(self.as_word, args))
             kwargs = {key: self.as_word(value) for key, value in kwargs.items()}
         result = self._computed(name, func, args, kwargs)
-        if isinstance(result, Tensor) and get_owners(result) is None:
-            if result.requires_grad or name in ADDED_LATER:
-                carry_owners(name, func, args, kwargs, result)
+        is_new = isinstance(result, Tensor) and get_owners(result) is None
+        if is_new and (result.requires_grad or name in ADDED_LATER):
+            carry_owners(name, func, args, kwargs, result)
         return result
 
     def _computed(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -225,9 +225,9 @@ class FixedGates(TorchFunctionMode):
         if constant.ndim == like.ndim and constant.shape[:-1] == shape[:-1]:  # it may be joined
             shape = constant.shape if constant.shape[-1] > 1 else shape
             owners = None if owners is None else owners[..., :1].expand(shape)
-        if owners is not None and _is_within(constant.shape, shape):
-            if varies(owners, constant, self.num_tokens):
-                return self.word(constant.expand(shape), owners)
+        is_within = owners is not None and _is_within(constant.shape, shape)
+        if is_within and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
+            return self.word(constant.expand(shape), owners)  # type: ignore[arg-type]
         if self.num_texts > 1:
             sizes = [self.num_texts, *[1] * (like.ndim - 1)]
             if like.ndim < 2 or like.shape[0] != self.num_texts:
@@ -332,9 +332,9 @@ def _base(value: Any) -> Any:
 def _of_base(value: Any, *inputs: Any) -> Any:
     """Keep what a tensor is a function of, if that is one tensor."""
     bases = [_base(each) for each in inputs if depends(each)]
-    if isinstance(value, Tensor) and bases and all(each is bases[0] for each in bases):
-        if value is not bases[0]:
-            value._headscope_base = bases[0]  # type: ignore[attr-defined]
+    is_of_one = isinstance(value, Tensor) and bases and all(each is bases[0] for each in bases)
+    if is_of_one and value is not bases[0]:
+        value._headscope_base = bases[0]
     return value
 
 
@@ -564,7 +564,7 @@ def _choice(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Any:
 
 
 def _clamped(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Any:
-    """The smaller or larger of x and a constant is an activation; of all x it is one of them."""
+    """Take the smaller or larger of x and a constant, an activation; or of all x, one of them."""
     if len(args) == 1 and isinstance(args[0], Tensor) and depends(input) != depends(args[0]):
         constant, value = sorted([input, args[0]], key=depends)
         return _activation(mode, lambda x: func(x, constant), value)

@@ -19,8 +19,11 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 NONE = -1  # a place that is of no token
 # What moves numbers, and changes none: owners move with them
 MOVES = frozenset(
-    "transpose permute swapaxes swapdims movedim getitem select narrow unsqueeze squeeze flip roll "
-    "expand expand_as broadcast_to repeat T mT".split()
+    (
+        *("transpose", "permute", "swapaxes", "swapdims", "movedim", "getitem", "select", "narrow"),
+        *("unsqueeze", "squeeze", "flip", "roll", "expand", "expand_as", "broadcast_to", "repeat"),
+        *("T", "mT"),
+    )
 )
 Owners = Int[Tensor, "..."]
 
@@ -54,7 +57,7 @@ def tokens_of_row(row: Sequence[int], text: Sequence[int], starts: frozenset[int
         place = max(shift, 0)
         token = max(-shift, 0)
         count = min(S - place, n - token)
-        if count >= expected and row[place : place + count] == text[token : token + count]:
+        if count >= expected and text[token : token + count] == row[place : place + count]:
             tokens = [NONE] * S
             tokens[place : place + count] = range(token, token + count)
             if shift == 1 and row[0] == text[-1] and row[0] not in starts:

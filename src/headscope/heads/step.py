@@ -77,6 +77,12 @@ class ProbeOutput:
         """The weights of each layer."""
         return [self.arrays[f"layer_{number}/weights"] for number in range(len(self.layers))]
 
+    def map_arrays(self) -> Arrays:
+        """Return what passes from each key at each query, where contributions are known."""
+        if "contributions/words" not in self.arrays or self.explanation is None:
+            return {}
+        return self.explanation.map_arrays()
+
 
 def make_probe(
     tokenizer: Tokenizer,
@@ -283,7 +289,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
     if output.explanation is not None and output.layers:
-        means["numbers/contribution/mean"] = output.explanation.heads.sum(axis=-1)
+        means["numbers/contribution/mean"] = output.explanation.head_sums
     return means
 
 
@@ -313,7 +319,12 @@ def record_best(
     With a study its numbers too, and the probabilities without each head.
     """
     own = (recorder.index.classes, objective, temperature, study is not None)
-    arrays = head_report([run_probe(model, probe, *own) for probe in probes])
+    outputs = [run_probe(model, probe, *own) for probe in probes]
+    arrays = head_report(outputs) | {
+        f"text_{place}/{name}": array
+        for place, output in enumerate(outputs)
+        for name, array in output.map_arrays().items()
+    }
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step
@@ -330,6 +341,6 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
     """Return what a page shows of a text: its arrays and those of its step, as in a record."""
     arrays = {
         name: array.astype(np.float16) if name.endswith("/weights") else array
-        for name, array in output.arrays.items()
+        for name, array in (output.arrays | output.map_arrays()).items()
     }
     return PageText(output.text, arrays, numbers_of(step), {**notes, **output.notes})

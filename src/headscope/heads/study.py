@@ -168,7 +168,7 @@ def measure_attention(
             heads.update(layer, weights, tokens.rows(rows))
 
     with eval_mode(model), torch.no_grad():
-        for batch in (part for batch in batches for part in texts_apart(model, batch)):
+        for batch in texts_apart(model, batches):
             with observe(model, partial(measure, moved(batch, device))):
                 logits_of(model, batch)
     return heads.summary()

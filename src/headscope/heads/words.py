@@ -55,7 +55,7 @@ def split_texts(
 ) -> Iterator[TextParts]:
     """Yield the parts of each text; after `seconds` no further batch is started."""
     start = time.perf_counter()
-    for batch in (part for batch in batches for part in texts_apart(model, batch)):
+    for batch in texts_apart(model, batches):
         B, T = batch.token_ids.shape
         parts = split_likeliest(model, batch, objective, temperature)
         heads = [F.pad(of_layer, (0, 0, 0, T - of_layer.shape[2])) for of_layer in parts.heads]

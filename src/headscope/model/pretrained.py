@@ -382,7 +382,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     ConfigError, with the setting `key`, for a tokenizer in Python, or one that is not of this
     model.
     """
-    transformers = import_transformers(key)
+    import_transformers(key)
     folder = find_checkpoint(key, path, revision)
     with _errors_of(key, path):
         encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))

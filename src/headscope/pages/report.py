@@ -13,6 +13,7 @@ from headscope.data.batching import TextBatches
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import read_json, replacing
 from headscope.ground.tables import csv_cell
+from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.step import JOIN
 from headscope.heads.words import TextParts, split_texts, word_table, words_of
 from headscope.model.objective import Answer
@@ -81,7 +82,7 @@ def report_of(
     budget = run.config.data.tokens_per_batch
     encoded = run.encode(texts)
     predictions = run.label(encoded, budget)
-    rows = [*by_length(encoded.lengths, budget)]
+    rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
     parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]

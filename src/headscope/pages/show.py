@@ -107,8 +107,8 @@ class HeadView:
 
     @property
     def contributions(self) -> Float[np.ndarray, "L H"] | None:
-        """What passes through each head to the log-odds of the prediction; None if unknown."""
-        return None if self.explanation is None else self.explanation.heads.sum(axis=-1)
+        """Each head's share of the log-odds of the prediction; None if unknown."""
+        return None if self.explanation is None else self.explanation.head_sums
 
     @property
     def roles(self) -> list[list[str]]:
@@ -274,10 +274,11 @@ def _show_module(
 
 def _check_tokens(maps: Mapping[str, Tensor], num_tokens: int, inputs: Any) -> None:
     """Check that some map, or what the module is called with, has a place for each token."""
-    shapes = {name: weights.shape for name, weights in maps.items()}
-    sizes = [each.shape[1] for each in tree_leaves(inputs) if isinstance(each, Tensor) and each.ndim > 1]
+    given = [each for each in tree_leaves(inputs) if isinstance(each, Tensor) and each.ndim > 1]
+    sizes = [each.shape[1] for each in given]
     has_place = num_tokens in sizes or sum(sizes) == num_tokens
-    for name, shape in shapes.items():
+    for name, weights in maps.items():
+        shape = weights.shape
         if shape[0] != 1 or (tuple(shape[2:]) != (num_tokens, num_tokens) and not has_place):
             name = name.removeprefix("model.")
             raise ValueError(

@@ -190,7 +190,7 @@ class Explanation:
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
         if unobserved := float(self.toward(self.unobserved_of)):
             lines.append(
-                f"attention that is not observed: {signed(unobserved)}, of what goes past every head"
+                f"attention that is not observed: {signed(unobserved)}, of past every head"
             )
         return "\n".join([*lines, *_aligned(self._table())])
 
@@ -198,7 +198,7 @@ class Explanation:
         """Return heads by words, the largest first: names, words, other words, biases, sums."""
         words = self._words_that_fit()
         places = [[at for at, token in enumerate(self.tokens) if token == word] for word in words]
-        chosen = sum(places, [])
+        chosen = [at for at, token in enumerate(self.tokens) if token in words]
 
         def cells(name: str, parts: Float[np.ndarray, " T_and_1"]) -> list[str]:
             columns = [parts[of_word].sum() for of_word in places]
@@ -236,8 +236,13 @@ class Explanation:
             words.append(word)
         return words
 
+    @property
+    def head_sums(self) -> Float[np.ndarray, "L H"]:
+        """Each head's share of the log-odds: of all tokens and biases."""
+        return np.asarray(self.heads.sum(axis=-1) + self.head_biases)
+
     def arrays(self) -> Arrays:
-        """Return the arrays as a record has them; the first classes are the two of `shown`."""
+        """Return the arrays of each step of a record; the first classes are those of `shown`."""
         number_of = {name: number for number, name in enumerate(self.probabilities)}
         pair = [number_of[self.label], -1 if self.against is None else number_of[self.against]]
         arrays = {
@@ -253,6 +258,10 @@ class Explanation:
             "log_odds": self.log_odds_of.astype(np.float32),
         }
         return {f"contributions/{name}": array for name, array in arrays.items()}
+
+    def map_arrays(self) -> Arrays:
+        """Return the maps, which pages and the best step have alone."""
+        return {"contributions/maps": self.maps.astype(np.float16)}
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -175,7 +175,7 @@ class Run:
 
             explanation = run.explain("a film that knows what it wants")
             explanation.words  # of each token; with explanation.biases they sum to the log-odds
-            explanation.heads  # through each head of each layer from each position
+            explanation.heads  # of each token the share of each head of each layer
 
         By default of the likeliest class against the runner-up; `label` names another class.
 

@@ -38,7 +38,7 @@ def key(default: Any, description: str, **bounds: Any) -> Any:
     return Field(default=default, description=description, **bounds)
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class Settings:
     """A group of settings; `_conflicts` and `_absent` yield what is wrong with it."""
 

@@ -35,7 +35,7 @@ Dtype = Literal["float64", "float32", "bfloat16"]
 THE_RUNS = "null: the run's"
 
 
-@dataclass(config=STRICT, kw_only=True)
+@dataclass(config=STRICT, frozen=True, kw_only=True)
 class TuneConfig(TrainConfig):
     """Search for good settings: Optuna proposes, trains, and prunes what is hopeless."""
 
@@ -63,7 +63,7 @@ RunFolder = Annotated[str, AfterValidator(_run_folder), Field(description="run f
 Device = Annotated[Accelerator, Field(description="where to compute")]
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class WritesFile(Settings):
     """A command that writes the file `output`."""
 
@@ -85,7 +85,7 @@ class WritesFile(Settings):
             yield "output", "a file that does not exist", "overwrite=true replaces it"
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class OtherDataConfig(DataConfig):
     """Other data for a finished run; columns that are not given are those of the run's own data."""
 
@@ -105,7 +105,7 @@ class OtherDataConfig(DataConfig):
             raise ConfigError(re.sub("^", "data.", str(error), flags=re.M)) from None
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class LabelledTextsConfig(Settings):
     """A finished run, and a split of its own data or other data with the same labels."""
 
@@ -122,7 +122,7 @@ class LabelledTextsConfig(Settings):
             yield "split", "train, validation or test for the run's own data"
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
 
@@ -132,7 +132,7 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
     )
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class EvaluateConfig(LabelledTextsConfig):
     """Score a finished run on its test split, or on other data with the same labels."""
 
@@ -148,7 +148,7 @@ class EvaluateConfig(LabelledTextsConfig):
             yield "against", "a run folder or a file", existing_runs(self.against)
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class PredictConfig(WritesFile):
     """Label texts with a finished run, in order, whatever the file's size."""
 
@@ -194,7 +194,7 @@ class PredictConfig(WritesFile):
         yield from format_conflicts(self.encoding, self.separator, "")
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class ExportConfig(Settings):
     """Write a finished run as ONNX, with a front end that needs no torch."""
 
@@ -213,7 +213,7 @@ class ExportConfig(Settings):
                 yield f"export: {package} is not installed; {remedy}"
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class LabelsConfig(WritesFile):
     """Find texts whose label is probably wrong."""
 
@@ -224,7 +224,7 @@ class LabelsConfig(WritesFile):
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class InspectConfig(WritesFile):
     """Show what every attention head does with one text, or in a classifier of transformers."""
 
@@ -267,7 +267,7 @@ class InspectConfig(WritesFile):
         yield from super()._conflicts()
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class PageConfig(WritesFile):
     """Write a page on which you type a text and see every head decide, without a server."""
 
@@ -284,7 +284,7 @@ class PageConfig(WritesFile):
     )
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class VerifyConfig(Settings):
     """Check the attention against torch and independent implementations."""
 
@@ -295,7 +295,7 @@ class VerifyConfig(Settings):
     )
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class TraceConfig(Settings):
     """Print multi-head attention step by step: shapes, values, cost and time."""
 

@@ -1,8 +1,8 @@
 """The settings of a training run: default, bounds and meaning of each key, and conflicts of keys.
 
-The classes are pydantic dataclasses: a wrong value raises when an object is created. Values that
-are changed later, and the files that a configuration names, are checked by `check`. Nothing here
-imports torch, so that `--help` and mistakes are answered at once.
+The classes are frozen pydantic dataclasses: a wrong value raises when an object is created, and
+`override` returns a changed one. The files that a configuration names are checked by `check`.
+Nothing here imports torch, so that `--help` and mistakes are answered at once.
 """
 
 import os
@@ -71,7 +71,7 @@ def absolute(path: str) -> str:
     return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class DataConfig(Settings):
     """Where texts and labels come from, and how they are split and batched."""
 
@@ -143,7 +143,7 @@ class DataConfig(Settings):
             columns[column] = name
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
@@ -153,7 +153,7 @@ class TokenizerConfig(Settings):
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class ModelConfig(Settings):
     """A Transformer encoder with a classification head, or a checkpoint of transformers."""
 
@@ -244,7 +244,7 @@ class ModelConfig(Settings):
             yield name, f"{literal(field.default)} with model.path", "leave it out"
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class OptimizerConfig(Settings):
     """AdamW with warm-up and cosine decay, and the loss."""
 
@@ -262,7 +262,7 @@ class OptimizerConfig(Settings):
     )
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class TrainerConfig(Settings):
     """How long and where to train."""
 
@@ -286,7 +286,7 @@ class TrainerConfig(Settings):
             yield message("trainer.logger", expected, self.logger, f"pip install {self.logger}")
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class InspectionConfig(Settings):
     """Attention maps and measures of every head, at step 0 and at each validation."""
 
@@ -303,14 +303,14 @@ class InspectionConfig(Settings):
     )
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class SweepConfig(Settings):
     """How the jobs of a sweep, or the trials of a search, are compared."""
 
     metric: Metric = key("macro_f1", "validation score that ranks settings")
 
 
-@dataclass(config=STRICT)
+@dataclass(config=STRICT, frozen=True)
 class TrainConfig(Settings):
     """Train a Transformer text classifier and record what every attention head does."""
 

@@ -21,9 +21,9 @@ from headscope.ground.errors import ConfigError, TrainingError, first_line
 from headscope.ground.files import write_atomic
 from headscope.ground.signals import Stopped, take_signals
 from headscope.ground.terminal import Bar, show_line
+from headscope.results.scores import TEMPERED
 from headscope.runs.setup import Setup
 from headscope.training.distributed import all_reduce_max
-from headscope.training.scores import TEMPERED
 
 CHOSEN_BY = f"validation/{TEMPERED}"  # the best weights, and when patience is over
 STEPS_BETWEEN_CHECKS = 50  # of a GPU's loss: reading it makes the GPU wait

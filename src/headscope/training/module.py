@@ -25,14 +25,13 @@ from headscope.model.pretrained import (
     PretrainedClassifier,
     build_frozen,
     build_pretrained,
-    read_checkpoint,
 )
+from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.setup import Chosen, Classifier, Setup
-from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
-from headscope.training.scores import ValidationScores
 
 MOST_UNKNOWN = 0.1  # of the tokens of a checkpoint's tokenizer; beyond it is said
 MANY_CLASSES = 10  # from here on rare ones need weights: of fewer, the loss rises and F1 does not
@@ -224,20 +223,6 @@ def total_steps(settings: TrainerConfig, num_batches: int) -> int:
     """
     steps = settings.max_epochs * -(-num_batches // settings.accumulate)
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
-
-
-def starting_point(config: TrainConfig, resumed: Resumed | None = None) -> Checkpoint | None:
-    """Return the pretrained checkpoint that a run starts from; None without one, or if it resumes.
-
-    Its texts are cut where it reads no further. ConfigError for one that cannot be used.
-    """
-    key, path = config.model.checkpoint
-    if path is None or resumed is not None:
-        return None
-    checkpoint = read_checkpoint(key, path, config.model.revision)
-    config.data.max_length = min(config.data.max_length, checkpoint.max_tokens)
-    checkpoint.tokenizer.enable_truncation(config.data.max_length)
-    return checkpoint
 
 
 def _set_frozen(

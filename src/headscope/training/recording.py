@@ -1,4 +1,4 @@
-"""What a run records of its heads: during training, and of the best checkpoint."""
+"""What a run records of its heads during training: which texts are shown, and the callback."""
 
 from dataclasses import replace
 from itertools import zip_longest
@@ -7,31 +7,19 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
-from headscope.ground.terminal import Bar
-from headscope.heads.capture import headed_layers, readout_position
-from headscope.heads.contributions import mean_contributions
+from headscope.heads.capture import readout_position
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.heads.step import Probe, make_probe, record_best
-from headscope.heads.study import draw_samples, special_tokens, study
+from headscope.heads.step import Probe, make_probe
+from headscope.heads.study import special_tokens
 from headscope.model.objective import Objective
-from headscope.pages.report import report_of, write_report
 from headscope.record.schema import RUN_NOTE, RecordError, label_text
 from headscope.record.writer import HeadRecorder
-from headscope.runs.folder import REPORT
-from headscope.runs.run import Run
 from headscope.runs.setup import Setup
 from headscope.runs.texts import texts_and_labels
 from headscope.settings.config import InspectionConfig
 from headscope.training.module import ClassifierModule, chosen_precision
-from headscope.training.report import ABLATION, CONTRIBUTIONS, DETAILS, HEADLINE, WORDS, Report
-
-CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
-WORD_SECONDS = 10.0
-MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads have fewer texts
-LEAST_TEXTS = 100  # but as many
 
 
 def build_head_logger(
@@ -92,53 +80,3 @@ def _classes_in_turn(rows: np.ndarray, labels: np.ndarray) -> list[int]:
     by_class = [rows[is_member[rows]].tolist() for is_member in members.T]  # members is [N, C]
     in_turn = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return list(dict.fromkeys([*in_turn, *rows.tolist()]))
-
-
-def study_heads(
-    module: ClassifierModule,
-    data: TextDataModule,
-    head_logger: HeadLogger,
-    report: Report,
-    bar: Bar,
-) -> None:
-    """Ablate each head of the best checkpoint on validation texts; add to record and report."""
-    model = module.model
-    objective = module.objective
-    num_heads = sum(headed_layers(model).values())
-    most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
-    size = min(report.config.inspection.ablation_texts, len(data.labels("validation")), most) // 2
-    found = None
-    if size and num_heads:
-        chooses, others = samples(data, size, 2)
-        bar.update(0, name=f"ablating heads on {2 * size} texts")
-        found = study(model, chooses, others, head_logger.special, objective, bar.update)
-        report.facts_of_training |= {
-            ABLATION: {"texts": found.texts, "heads": found.loss_increases()},
-            HEADLINE: found.answer,
-            DETAILS: found.details,
-        }
-    step = report.facts_of_training["best_step"]
-    probes = head_logger.probes
-    record_best(head_logger.recorder, step, model, probes, objective, report.temperature, found)
-
-
-def add_contributions(module: ClassifierModule, data: TextDataModule, report: Report) -> None:
-    """Add what passes through each head to the predicted class, the mean over texts."""
-    texts = samples(data, CONTRIBUTION_TEXTS)[0]
-    model = module.model
-    means = mean_contributions(model, texts, module.objective, report.temperature)
-    report.facts_of_training[CONTRIBUTIONS] = means
-
-
-def add_words(run: Run, data: TextDataModule, report: Report) -> None:
-    """Write words.csv and report.html over the test texts; add each class's first words."""
-    texts = texts_and_labels(data.corpus.splits["test"], run.objective, run.labels)
-    found = report_of(run, *texts, WORD_SECONDS)
-    report.facts_of_training[WORDS] = found.summary()
-    write_report(run, found, "test", run.folder / REPORT)
-
-
-def samples(data: TextDataModule, size: int, count: int = 1) -> list[list[Batch]]:
-    """Return disjoint samples of `size` validation texts; see `draw_samples`."""
-    texts = data.batches("validation")
-    return draw_samples(texts, size, data.config.tokens_per_batch, data.seed, count)

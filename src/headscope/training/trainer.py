@@ -22,8 +22,6 @@ from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.ground.errors import ConfigError, first_line
-from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.runs.setup import Setup
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import (
@@ -36,29 +34,26 @@ from headscope.training.callbacks import (
 )
 from headscope.training.distributed import is_shared
 from headscope.training.module import chosen_precision
+from headscope.training.prepare import Prepared
 from headscope.training.resume import LAST
 
 
 def build_trainer(
-    setup: Setup,
-    folder: Path,
-    total_steps: int,
-    console: Console,
-    head_logger: HeadLogger | None = None,
-    others: Sequence[Callback] = (),
+    prepared: Prepared, folder: Path, console: Console, others: Sequence[Callback] = ()
 ) -> pl.Trainer:
     """Return a Trainer with the device, precision and callbacks of the settings, and others."""
-    config = setup.config
+    config = prepared.setup.config
     settings = config.trainer
+    total_steps = prepared.module.total_steps
     callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
-    if head_logger is not None:
-        callbacks.append(head_logger)
+    if prepared.head_logger is not None:
+        callbacks.append(prepared.head_logger)
     if settings.patience is not None:
         callbacks.append(Patience(settings.patience))
     callbacks += [
         StopAtLastStep(total_steps),
         RunProgress(total_steps, console, settings.progress),
-        RunCheckpoint(folder / LAST, setup),
+        RunCheckpoint(folder / LAST, prepared.setup),
     ]
     strategy: Any = "auto"
     # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.

@@ -214,7 +214,7 @@ class _Watch:
         if not self.was_called:
             raise NotObservedError(
                 f"{type(model).__name__}: none of its attention layers called transformers'"
-                ' AttentionInterface; if it has attention, call'
+                " AttentionInterface; if it has attention, call"
                 ' model.set_attn_implementation("sdpa") first'
             )
 

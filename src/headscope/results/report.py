@@ -16,6 +16,8 @@ from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
 from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
+from headscope.results.baseline import Compared, differences
+from headscope.results.scores import Scores, calibration
 from headscope.runs.abstaining import Point
 from headscope.runs.folder import METRICS, save_json
 from headscope.runs.setup import Chosen
@@ -23,8 +25,6 @@ from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.tab.pictures import confusion_picture, reliability_picture
 from headscope.tab.summaries import add_summary
-from headscope.training.baseline import Compared, differences
-from headscope.training.scores import Scores, calibration
 
 # Keys of facts_of_training, as metrics.json has them.
 CONTRIBUTIONS = "contributions"  # to the predicted class
@@ -56,6 +56,8 @@ class Report:
     facts_of_data: dict[str, Any] = field(default_factory=dict)  # sizes, truncation, padding
     facts_of_training: dict[str, Any] = field(default_factory=dict)  # steps, what heads do
     seconds: dict[str, float] = field(default_factory=dict)  # of each part
+    pending: list[str] = field(default_factory=list)  # steps after training that are not done yet
+    failed: dict[str, str] = field(default_factory=dict)  # and those that failed, with the reason
 
     def compare(self, name: str, other: Compared | None) -> None:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
@@ -78,7 +80,7 @@ class Report:
         )
 
     def save(self) -> None:
-        """Write metrics.json, which tells that the run has finished."""
+        """Write metrics.json; the run has finished when nothing is pending."""
         pairs = {name: (getattr(self, name), after) for name, after in self.tempered.items()}
         compared = {name: other.content(self.labels) for name, other in self.compared.items()}
         versions = {name: version(name) for name in PACKAGES}
@@ -93,6 +95,8 @@ class Report:
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
             "labels": self.labels,
+            "pending": self.pending,
+            "failed": self.failed,
             "training": plain(self.facts_of_training),
             "data": plain(self.facts_of_data),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},

@@ -10,9 +10,8 @@ from rich.console import Console
 from headscope.ground.errors import listed
 from headscope.ground.terminal import plain_table, show_line
 from headscope.record.explanation import signed
-from headscope.runs.folder import REPORT
-from headscope.training.baseline import above
-from headscope.training.report import (
+from headscope.results.baseline import above
+from headscope.results.report import (
     ABLATION,
     CONTRIBUTIONS,
     DETAILS,
@@ -20,7 +19,8 @@ from headscope.training.report import (
     WORDS,
     Report,
 )
-from headscope.training.scores import SCORES, Scores
+from headscope.results.scores import SCORES, Scores
+from headscope.runs.folder import REPORT
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 6  # in a table
@@ -68,7 +68,7 @@ def show_report(console: Console, report: Report) -> None:
     if ABLATION in facts:
         show_line(console, f"heads, on validation texts: {facts[HEADLINE]}")
         show_line(console, facts[DETAILS])
-        show_heads(console, facts[ABLATION]["heads"], facts[CONTRIBUTIONS]["heads"])
+        show_heads(console, facts[ABLATION]["heads"], facts.get(CONTRIBUTIONS, {}).get("heads", ()))
     if WORDS in facts:
         show_line(console, "words (no signs) that add most to each class, summed over test texts:")
         show_words(console, facts[WORDS])

@@ -26,7 +26,7 @@ from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import ablate, headed_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
-from headscope.training.scores import SCORES, Scores, best_thresholds, scores
+from headscope.results.scores import SCORES, Scores, best_thresholds, scores
 
 # Read by characters are texts with less white space than this, or with more letters of Chinese,
 # Japanese and Korean than this.

@@ -1,0 +1,226 @@
+"""After training: what is measured of the best checkpoint, one step after another.
+
+The run can be used before: its model and its scores are written. So a step that fails does not
+lose the run: what it would have said is missing, and a note names the reason and the command that
+does it later. metrics.json is completed after each step.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import lightning.pytorch as pl
+from rich.console import Console
+
+from headscope.data.datamodule import Phase
+from headscope.ground.errors import message_of, warn
+from headscope.ground.terminal import Bar, show_line
+from headscope.heads.capture import headed_layers
+from headscope.heads.contributions import SPLIT_TOKENS, mean_contributions
+from headscope.heads.step import record_best
+from headscope.heads.study import draw_samples, study
+from headscope.pages.report import report_of, write_report
+from headscope.results.baseline import Compared, averages_in_place_of_attention, baseline_scores
+from headscope.results.report import (
+    ABLATION,
+    CONTRIBUTIONS,
+    DETAILS,
+    HEADLINE,
+    WORDS,
+    Report,
+    write_summaries,
+)
+from headscope.runs.folder import REPORT
+from headscope.runs.run import Run
+from headscope.runs.setup import Classifier
+from headscope.runs.texts import texts_and_labels
+from headscope.training.fit import fit, logits_of
+from headscope.training.module import build_module
+from headscope.training.prepare import Prepared, resolved
+from headscope.training.trainer import build_trainer
+
+CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
+WORD_SECONDS = 10.0
+MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads have fewer texts
+LEAST_TEXTS = 100  # but as many
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What each step reads, and the report that it completes."""
+
+    trainer: pl.Trainer
+    prepared: Prepared
+    report: Report
+    console: Console
+
+    @property
+    def run(self) -> Run:
+        """The run, as it can be loaded from its folder."""
+        model = cast(Classifier, self.prepared.module.model)
+        report = self.report
+        return Run(report.folder, self.prepared.setup, model, report.chosen())
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that is measured of the best checkpoint.
+
+    Attributes:
+        name: its key among the seconds of metrics.json.
+        title: what is done, while it is done.
+        do: does it, and completes the report.
+        is_wanted: whether the settings ask for it.
+        later: the command that does it later, of the run folder.
+    """
+
+    name: str
+    title: str
+    do: Callable[[Trained, Bar], None]
+    is_wanted: Callable[[Prepared], bool]
+    later: str = "headscope train resume={folder}"
+
+
+def finish(
+    trainer: pl.Trainer, prepared: Prepared, report: Report, console: Console, phase: Phase
+) -> None:
+    """Do all wanted steps; metrics.json is written before them, and after each."""
+    trained = Trained(trainer, prepared, report, console)
+    wanted = [step for step in STEPS if step.is_wanted(prepared)]
+    report.pending = [step.name for step in wanted]
+    report.save()
+    for step in wanted:
+        try:
+            with prepared.timed(step.name), phase(step.title) as bar:
+                step.do(trained, bar)
+        except Exception as error:
+            later = step.later.format(folder=report.folder)
+            report.failed[step.name] = f"{message_of(error)}; do it later: {later}"
+        report.pending.remove(step.name)
+        report.seconds["everything"] = time.perf_counter() - prepared.start
+        report.save()
+        if step.name in report.failed:
+            warn(f"{step.title}: {report.failed[step.name]}")
+
+
+# Each step.
+
+
+def _ablate_heads(trained: Trained, bar: Bar) -> None:
+    """Ablate each head of the best checkpoint on validation texts; add to record and report."""
+    head_logger = trained.prepared.head_logger
+    assert head_logger is not None, "is_wanted asks for it"
+    module = trained.prepared.module
+    data = trained.prepared.data
+    report = trained.report
+    num_heads = sum(headed_layers(module.model).values())
+    most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
+    texts = data.batches("validation")
+    size = min(report.config.inspection.ablation_texts, len(texts.texts.lengths), most) // 2
+    ablated = None
+    if size and num_heads:
+        chooses, others = draw_samples(texts, size, data.config.tokens_per_batch, data.seed, 2)
+        bar.update(0, name=f"ablating heads on {2 * size} texts")
+        ablated = study(
+            module.model, chooses, others, head_logger.special, module.objective, bar.update
+        )
+        report.facts_of_training |= {
+            ABLATION: {"texts": ablated.texts, "heads": ablated.loss_increases()},
+            HEADLINE: ablated.answer,
+            DETAILS: ablated.details,
+        }
+    record_best(
+        head_logger.recorder,
+        report.facts_of_training["best_step"],
+        module.model,
+        head_logger.probes,
+        module.objective,
+        report.temperature,
+        ablated,
+    )
+
+
+def _add_contributions(trained: Trained, bar: Bar) -> None:
+    """Add what passes through each head to the predicted class, the mean over texts."""
+    module = trained.prepared.module
+    data = trained.prepared.data
+    texts = data.batches("validation")
+    tokens = min(SPLIT_TOKENS, data.config.tokens_per_batch)
+    (sample,) = draw_samples(texts, CONTRIBUTION_TEXTS, tokens, data.seed)
+    means = mean_contributions(module.model, sample, module.objective, trained.report.temperature)
+    trained.report.facts_of_training[CONTRIBUTIONS] = means._asdict()
+
+
+def _add_baseline(trained: Trained, bar: Bar) -> None:
+    """Compare with TF-IDF and logistic regression."""
+    trained.report.compare("baseline", baseline_scores(trained.prepared.data.corpus.splits))
+
+
+def _add_control(trained: Trained, bar: Bar) -> None:
+    """Train the network once more, with averages in place of attention, and score it on test."""
+    name = "averages in place of attention"
+    show_line(trained.console, f"control=uniform: the same network, with {name}")
+    setup = trained.prepared.setup
+    config, checkpoint = resolved(setup.config)
+    pl.seed_everything(config.seed, verbose=False)
+    module = build_module(setup, trained.prepared.data, checkpoint)
+    alone = replace(config, trainer=replace(config.trainer, logger="tensorboard"))
+    prepared = Prepared(replace(setup, config=alone), trained.prepared.data, module, None, None)
+    with (
+        averages_in_place_of_attention(module.model),
+        tempfile.TemporaryDirectory(prefix="headscope-") as gone,
+    ):
+        folder = Path(gone)
+        trainer = build_trainer(prepared, folder, trained.console)
+        fit(trainer, prepared, folder)
+        trainer.logger.experiment.close()  # type: ignore[union-attr]
+        logits, targets = logits_of(trainer, module, prepared.data, "test")
+    trained.report.compare("control", Compared.of(name, logits, targets, module.objective))
+
+
+def _write_pictures(trained: Trained, bar: Bar) -> None:
+    """Write the closing entries of TensorBoard."""
+    write_summaries(trained.trainer.loggers, trained.report)
+
+
+def _add_words(trained: Trained, bar: Bar) -> None:
+    """Write words.csv and report.html over the test texts; add each class's first words."""
+    run = trained.run
+    split = trained.prepared.data.corpus.splits["test"]
+    texts, labels = texts_and_labels(split, run.objective, run.labels)
+    of_texts = report_of(run, texts, labels, WORD_SECONDS)
+    trained.report.facts_of_training[WORDS] = of_texts.summary()
+    write_report(run, of_texts, "test", run.folder / REPORT)
+
+
+def _inspects(prepared: Prepared) -> bool:
+    return prepared.setup.config.inspection.enabled
+
+
+STEPS = (
+    Step("ablation", "ablating heads", _ablate_heads, _inspects),
+    Step("contributions", "contributions of heads", _add_contributions, _inspects),
+    Step(
+        "baseline",
+        "baseline: TF-IDF and logistic regression",
+        _add_baseline,
+        lambda prepared: prepared.setup.config.baseline,
+    ),
+    Step(
+        "control",
+        "averages in place of attention",
+        _add_control,
+        lambda prepared: prepared.setup.config.control is not None,
+    ),
+    Step("pictures", "pictures for TensorBoard", _write_pictures, lambda prepared: True),
+    Step(
+        "words",
+        "words of each class",
+        _add_words,
+        _inspects,
+        "headscope report run={folder} output={folder}/report.html",
+    ),
+)

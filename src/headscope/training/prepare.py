@@ -1,0 +1,199 @@
+"""Before training: the run folder, the settings as they are used, the texts and the network."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+
+from headscope.data.datamodule import Phase, TextDataModule
+from headscope.data.features import StatesOf
+from headscope.ground.errors import ConfigError, RunError, warn
+from headscope.ground.files import new_folder
+from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.model.classifier import TextClassifier
+from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier, read_checkpoint
+from headscope.model.running import eval_mode
+from headscope.results.baseline import averages_in_place_of_attention
+from headscope.runs.folder import save_copies
+from headscope.runs.prediction import best_device
+from headscope.runs.setup import Setup
+from headscope.runs.texts import check_data
+from headscope.settings.checks import override
+from headscope.settings.config import ROLES, TrainConfig, is_run
+from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shared, rank_zero_first
+from headscope.training.module import ClassifierModule, build_module
+from headscope.training.recording import build_head_logger
+from headscope.training.resume import Resumed, check_resumed, load_last
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is trained, on what.
+
+    Attributes:
+        setup: what the weights depend on; `setup.config` are the settings as they are used.
+        data: the encoded texts of all splits.
+        module: the network, its loss and its optimizer.
+        resumed: the checkpoint that training resumes from; None for a new run.
+        head_logger: records maps and measures of the heads; None with inspection=off.
+        start: when the run began, by time.perf_counter.
+        seconds: that each part has taken until now.
+    """
+
+    setup: Setup
+    data: TextDataModule
+    module: ClassifierModule
+    resumed: Resumed | None
+    head_logger: HeadLogger | None
+    start: float = field(default_factory=time.perf_counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Note how long a part takes."""
+        start = time.perf_counter()
+        yield
+        self.seconds[part] = time.perf_counter() - start
+
+
+def run_folder(config: TrainConfig) -> Path:
+    """Return the run folder; RunError for one that has a run. Without a name it is a new one."""
+    if config.resume is not None:
+        return Path(config.resume)
+    if config.name is None:
+        stem = f"{Path(config.data.path).stem}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        return new_folder(Path(config.outputs_dir) / stem)
+    folder = Path(config.outputs_dir) / config.name
+    if is_run(folder):
+        raise RunError(
+            f"name={config.name}: {folder} has a run already; choose another name, or resume it: "
+            f"resume={folder}"
+        )
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise RunError(f"name={config.name}: {folder} is not a directory; choose another name")
+    return folder
+
+
+def prepare(
+    config: TrainConfig, folder: Path, phase: Phase, show: Callable[[dict[str, Any]], None]
+) -> Prepared:
+    """Return the texts, and the network to train on them; `show` is given the facts of the texts.
+
+    Raises:
+        ConfigError: for settings that do not fit one another, the data or a resumed run.
+        DataError: for texts or labels that cannot be used.
+        RunError: for a run that cannot be resumed, or whose data have changed.
+    """
+    if config.control is not None and is_shared():
+        raise ConfigError("control: expected null under torchrun; run it again in one process")
+    start = time.perf_counter()
+    resumed = _checkpoint_to_resume(config, folder)
+    _set_up_process(config)
+    config, checkpoint = resolved(config, resumed)
+    with rank_zero_first():
+        data, setup = _texts(config, folder, checkpoint, resumed, phase)
+        if is_rank_zero():
+            save_copies(folder, setup)  # not before the texts are read, which may be wrong
+    show(data.facts())
+    with phase("preparing the network"):
+        module = build_module(setup, data, checkpoint, resumed)
+        if config.control is not None:
+            averages_in_place_of_attention(module.model)  # raises where it cannot
+    _add_features(config, module.model, data, phase)
+    head_logger = None
+    if config.inspection.enabled and is_rank_zero():
+        head_logger = build_head_logger(setup, folder, data, module)
+    all_reduce_max(0)  # rank 0 waits for the others to prepare
+    seconds = {"preparing": time.perf_counter() - start}
+    return Prepared(setup, data, module, resumed, head_logger, start, seconds)
+
+
+def _checkpoint_to_resume(config: TrainConfig, folder: Path) -> Resumed | None:
+    """Return the checkpoint that a run resumes from, if the settings fit it."""
+    if config.resume is None:
+        return None
+    resumed = load_last(folder)
+    if resumed is None:
+        warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
+    else:
+        check_resumed(config, resumed)
+    return resumed
+
+
+def _set_up_process(config: TrainConfig) -> None:
+    """Seed the process, and keep it from printing what nobody needs."""
+    pl.seed_everything(config.seed, verbose=False)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # devices that there are not, and tips
+    torch.set_float32_matmul_precision("high")  # TensorFloat-32 on a GPU
+
+
+def resolved(
+    config: TrainConfig, resumed: Resumed | None = None
+) -> tuple[TrainConfig, Checkpoint | None]:
+    """Return the settings as they are used, and the pretrained checkpoint that a run starts from.
+
+    No checkpoint without model.path or model.features, or for a run that resumes. Texts are cut
+    where a checkpoint reads no further. ConfigError for one that cannot be used.
+    """
+    key, path = config.model.checkpoint
+    if path is None or resumed is not None:
+        return config, None
+    checkpoint = read_checkpoint(key, path, config.model.revision)
+    max_length = min(config.data.max_length, checkpoint.max_tokens)
+    checkpoint.tokenizer.enable_truncation(max_length)
+    return override(config, {"data.max_length": max_length}), checkpoint
+
+
+def _texts(
+    config: TrainConfig,
+    folder: Path,
+    checkpoint: Checkpoint | None,
+    resumed: Resumed | None,
+    phase: Phase,
+) -> tuple[TextDataModule, Setup]:
+    """Return the texts, and what the weights depend on, which a resumed run keeps.
+
+    RunError if the data are not those of a resumed run.
+    """
+    before = None if resumed is None else resumed.setup
+    known = before or checkpoint
+    tokenizer = None if known is None else known.tokenizer
+    encoder = None if known is None else known.encoder
+    evidence = config.model.evidence if before is None else before.evidence or False
+    data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
+    steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
+    data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
+    labels = data.corpus.labels
+    digests = data.corpus.digests()
+    if before is not None:
+        check_data(folder, before, labels, digests)
+    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence)
+
+
+def _add_features(
+    config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
+) -> None:
+    """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
+    roles: Sequence[str] = ROLES
+    if isinstance(model, TextClassifier) and model.features is not None:
+        frozen: Pretrained = model.features
+        encoder: StatesOf = model.features
+    elif isinstance(model, PretrainedClassifier) and model.can_skip():
+        frozen, encoder = model, model.frozen_states
+        roles = ("train", "validation")
+    else:
+        return
+    settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
+    device = best_device(config.trainer.accelerator, "trainer.accelerator")
+    frozen.to(device)
+    with rank_zero_first(), eval_mode(model), phase("hidden states of frozen layers") as bar:
+        data.add_features(encoder, frozen.width, settings, device, bar.update, roles)
