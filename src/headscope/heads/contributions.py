@@ -56,6 +56,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, named_layers, texts_apart
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.record.explanation import MOST_MISSED, Explanation
@@ -158,9 +159,15 @@ def _fixed_gates(
         ids = inputs[0] if inputs[0].shape[1:] == (num_tokens,) else None
         if ids is not None and len(inputs) > 1 and inputs[1] is not None:
             ids = ids.masked_fill(inputs[1], NONE)
-        gates = FixedGates(len(inputs[0]), num_tokens, ids, start_ids(model))
-        with named_layers(model), gates:
-            logits = model(*inputs)
+        text = (len(inputs[0]), num_tokens, ids, start_ids(model))
+        gates = FixedGates(*text)
+        try:
+            with named_layers(model), gates:
+                logits = model(*inputs)
+        except NotObservedError:  # found out at the end: words are explained without heads
+            gates = FixedGates(*text)
+            with gates:
+                logits = model(*inputs)
         yield gates, logits
 
 

@@ -181,7 +181,8 @@ class FixedGates(TorchFunctionMode):
 
     def join_owners(self, joined: Tensor, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         """Give tensors that are joined the owners of each; what has none is of no token."""
-        first = next((get_owners(each) for each in tensors if get_owners(each) is not None), None)
+        owned = [get_owners(each) for each in tensors if each.numel()]
+        first = next((each for each in owned if each is not None), None)
         if first is None or any(each.ndim != first.ndim for each in tensors):
             return joined
         T = self.num_tokens

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -389,12 +390,28 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
         with torch.device("meta"):
             model: Any = build_pretrained(encoder).model
         theirs = read_tokenizer(folder)
-        tokenizer = _plain_tokenizer(theirs)
-        largest = max(tokenizer.get_vocab().values())
-        rows = model.get_input_embeddings().num_embeddings
-        if largest >= rows:
-            raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+        tokenizer = _tokenizer_of(model, theirs)
     return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+
+
+def _tokenizer_of(model: Any, theirs: Any) -> Tokenizer:
+    """Return the tokenizer in one of transformers, if its ids are those of the model."""
+    tokenizer = _plain_tokenizer(theirs)
+    largest = max(tokenizer.get_vocab().values())
+    rows = model.get_input_embeddings().num_embeddings
+    if largest >= rows:
+        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+    return tokenizer
+
+
+def why_not_trained(model: nn.Module, theirs: Any) -> str:
+    """Return why model.path cannot take a model with its tokenizer; "" if it can."""
+    try:
+        _check_kind(getattr(getattr(model, "config", None), "model_type", None))
+        _tokenizer_of(model, deepcopy(theirs))
+    except (AttributeError, ConfigError, NotImplementedError, ValueError) as error:
+        return first_line(error) or type(error).__name__
+    return ""
 
 
 def read_tokenizer(folder: Path) -> Any:
@@ -518,16 +535,8 @@ def _settings(
 ) -> Any:
     """Return transformers' configuration with our classes and dropout, and no code in it."""
     from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN,
-    )
 
-    kind = encoder.get("model_type")
-    if kind not in KNOWN:
-        raise ConfigError(
-            "model.path: model_type: expected one of which transformers has a sequence classifier, "
-            f"got {kind!r}; no other code is run"
-        )
+    _check_kind(encoder.get("model_type"))
     known = {key: value for key, value in encoder.items() if key not in CODE}
     settings = AutoConfig.for_model(**known)
     settings.id2label = dict(enumerate(labels))
@@ -539,6 +548,18 @@ def _settings(
             is_of_weights = name.startswith("attention")
             setattr(settings, name, config.attention_dropout if is_of_weights else config.dropout)
     return settings
+
+
+def _check_kind(kind: Any) -> None:
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN,
+    )
+
+    if kind not in KNOWN:
+        raise ConfigError(
+            "model.path: model_type: expected one of which transformers has a sequence classifier, "
+            f"got {kind!r}; no other code is run"
+        )
 
 
 def max_tokens_of(model: nn.Module, tokenizer: Any) -> int:
