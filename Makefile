@@ -16,17 +16,20 @@ train: $(VENV)/.run
 demo: $(VENV)/.run
 	$(BIN)/headscope page run=outputs/first output=docs/demo/index.html overwrite=true dtype=float16 $(ARGS)
 
+# Two processes: a file of tests by itself (`pytest tests/data/test_source.py`) runs in one, where a debugger works.
+WORKERS := -n 2 --dist worksteal
+
 # Where it is forbidden to write bytecode, each process of a test would compile all again: a third of the time.
 test test-slow test-hard: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.test
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m slow $(ARGS)
 
 test-hard: $(VENV)/.test
-	HARD=full $(BIN)/python -m pytest tests/hard $(ARGS)
+	HARD=full $(BIN)/python -m pytest $(WORKERS) tests/hard $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

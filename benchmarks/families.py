@@ -47,9 +47,15 @@ def make_tokenizer() -> Any:
     tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    names = dict(
+        zip(
+            ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True
+        )
+    )
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
@@ -57,7 +63,11 @@ def make_model(kind: str) -> Any:
     """Return a small classifier of a family with random weights."""
     made = transformers.AutoConfig.for_model(kind)
     sizes = {name: size for size, names in SIZES.items() for name in names.split()}
-    known = {*inspect.signature(type(made).__init__).parameters} | {*vars(made)} | {*type(made).attribute_map}
+    known = (
+        {*inspect.signature(type(made).__init__).parameters}
+        | {*vars(made)}
+        | {*type(made).attribute_map}
+    )
     options = {name: value for name, value in (sizes | IDS).items() if name in known}
     config = transformers.AutoConfig.for_model(kind, **(options | OWN.get(kind, {})), num_labels=2)
     torch.manual_seed(0)
@@ -108,6 +118,8 @@ def line(kind: str, found: Abilities, trained: str, shown: str) -> str:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
-    print("| model_type | observed | ablated | explained (miss) | trained | |\n|---|---|---|---|---|---|")
+    print(
+        "| model_type | observed | ablated | explained (miss) | trained | |\n|---|---|---|---|---|---|"
+    )
     for kind in sys.argv[1:] or sorted(KNOWN):
         print(row_of(kind), flush=True)

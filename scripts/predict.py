@@ -3,5 +3,5 @@
 import os
 import sys
 
-# -P: this folder stays off the path, where inspect.py would hide the standard library's.
+# -P: no file where you are hides a module of the standard library.
 os.execv(sys.executable, [sys.executable, "-P", "-m", "headscope", "predict", *sys.argv[1:]])

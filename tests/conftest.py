@@ -34,7 +34,7 @@ os.environ |= {
 }
 
 
-LONGEST = ("test_processes", "test_readme", "test_launchers", "test_tune")
+LONGEST = ("test_processes", "test_readme", "test_launchers")
 gc.disable()  # until all is imported, of which nothing is ever freed
 
 
@@ -87,6 +87,28 @@ def command(
         return shown.out + shown.err
 
     return run
+
+
+@pytest.fixture
+def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what has a signal come, once, in the middle of a training, after so many batches; Ctrl-C by default."""
+    from headscope.training.module import ClassifierModule
+
+    step = ClassifierModule.training_step
+
+    def press(batches: int, *signals: int) -> None:
+        left = iter(range(batches - 1, -1, -1))
+
+        def pressed(module: Any, *args: Any) -> Any:
+            loss = step(module, *args)
+            if next(left, None) == 0:
+                for number in signals or (signal.SIGINT,):
+                    os.kill(os.getpid(), number)
+            return loss
+
+        monkeypatch.setattr(ClassifierModule, "training_step", pressed)
+
+    return press
 
 
 @pytest.fixture(scope="session")

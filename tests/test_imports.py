@@ -3,11 +3,13 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "headscope"
 FOUNDATION = {"ground", "settings"}
-MAY_IMPORT = {
+# From the ground up: a room may import only what stands above it in this table.
+MAY_IMPORT: dict[str, set[str]] = {
     "ground": set(),
     "settings": {"ground"},
     "attention": set(),
@@ -19,7 +21,7 @@ MAY_IMPORT = {
     "proof": {"attention", "model", "heads"},
     "runs": {"attention", "model", "data", "heads", "record"},
     "pages": {"model", "data", "heads", "record", "tab", "runs"},
-    "export": {"runs"},
+    "export": {"data", "runs"},
     "results": {"model", "data", "heads", "record", "runs", "tab"},
     "training": {"attention", "model", "data", "heads", "record", "pages", "results", "runs"},
     "cli": {
@@ -63,7 +65,28 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names.add(node.module or "")
+            if node.module != "headscope":  # of a room modules may be imported, as names
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def test_the_rooms_stand_on_those_above_them_in_the_table() -> None:
+    rooms = list(MAY_IMPORT)
+    for place, room in enumerate(rooms):
+        assert MAY_IMPORT[room] <= {*rooms[:place]}, room
+    there = {path.name for path in SOURCE.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert there == {room for room in rooms if not room.startswith("__")}
+
+
+def test_no_module_is_in_a_circle_of_imports() -> None:
+    names = {
+        ".".join(("headscope", *path.relative_to(SOURCE).with_suffix("").parts)): path
+        for path in SOURCE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    circles_raise = TopologicalSorter({name: imported(path) for name, path in names.items()})
+    order = [*circles_raise.static_order()]
+    assert {*names} <= {*order}
 
 
 def test_imports_point_down_only_and_folders_stay_free_of_what_is_heavy() -> None:

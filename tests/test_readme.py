@@ -54,10 +54,7 @@ def commands(page: str) -> list[list[str]]:
 
 def shortened(words: list[str]) -> list[str]:
     """Make a run one of seconds, and a sweep one of two jobs; other commands stay as they are."""
-    if words[0] == "tune":
-        words = [word for word in words if not word.startswith("trials=")]
-        words += ["trials=1", "space=space.yaml"]
-    elif words[0] != "train" or "--help" in words:
+    if words[0] != "train" or "--help" in words:
         return words
     swept = {word.split("=")[0] for word in words if "," in word}
     shorter = {"range(3)": "range(2)", "num_layers=1,2": "num_layers=1"}
@@ -90,7 +87,7 @@ def test_the_page_is_short_and_names_every_command(page: str, lines: int) -> Non
     text = (ROOT / page).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= lines
     named = {words[0] for words in commands(page)}
-    asked = "train tune predict evaluate labels inspect page report export verify trace"
+    asked = "train predict evaluate labels inspect page report export verify trace"
     assert named == set(asked.split())
     assert [line for line in text.splitlines() if len(line) > 120] == []
     assert "`make train`" in text
@@ -132,7 +129,6 @@ def test_its_commands_and_its_python_run(
     rows = [f"{word} film about {noun},{word == 'nice':d}" for word, noun in pairs]
     (tmp_path / "reviews.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
     (tmp_path / "october.csv").write_text("review,stars\n" + "\n".join(rows) + "\n")
-    (tmp_path / "space.yaml").write_text("optimizer.learning_rate: [1.0e-3]\n")
     (tmp_path / "new.csv").write_text("review\nnice film\npoor film\n")
     for words in commands("README.md"):
         outcome = server.run(Case(shortened(words), str(tmp_path)))

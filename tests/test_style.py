@@ -1,7 +1,7 @@
-"""Ratchets on how the code reads: sizes, packed lines, words that a reader stumbles over, names.
+"""How the code reads: short functions, few parameters, small files and folders, words of the field, names that exist.
 
-A limit may only go down. Who brings a number down lowers its limit in the same commit, to what
-`python tests/test_style.py` prints. Who must raise one says why in the commit.
+CEILINGS hold the totals. They are there against forgetting, and no target: a clearer line is worth
+its place. `python tests/test_style.py` prints what is measured.
 """
 
 import ast
@@ -17,16 +17,49 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
+CEILINGS: dict[str, float] = {
+    "lines of Python": 18_800,
+    "lines of JavaScript and CSS": 4_750,
+    "nodes": 131_500,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 17_000,
+    "English words of the docs": 18_000,
+}
 LIMITS: dict[str, float] = {
-    "lines of Python": 17060,
-    "lines of JavaScript and CSS": 4297,
-    "nodes": 119580,  # of the syntax tree: what a reader reads, however the lines are broken
-    "nodes per code line": 10.1,
+    "nodes per code line": 10.2,
     "packed assignments": 10,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
     "files over 500 lines": 0,
-    "folders of more than 12 files": 0,
+    "folders of more than 12 modules": 0,
+    "duplicates": 3,  # statements of DUPLICATE nodes or more that stand in two places
+}
+DUPLICATE = 30
+BODIES = ("body", "orelse")
+MOST = {"lines": 40, "parameters": 6, "nesting": 3, "imports": 20}  # imports: of our modules
+# What may have more, and why.
+EXCEPTIONS = {
+    "lines": {
+        "cli/evaluate.py evaluate",  # a command from top to bottom, as the next ones
+        "cli/labels.py labels",
+        "cli/sweep.py show_table",
+        "heads/study.py study",
+        "training/trainer.py build_trainer",  # the arguments of Lightning's Trainer
+        "attention/multi_head.py forward",  # the arguments of torch's layer, checked
+    },
+    "parameters": {
+        "attention/multi_head.py __init__",  # as torch names them
+        "attention/multi_head.py forward",
+        "heads/fixed_gates.py _attention",
+        "heads/fixed_gates.py _layer_norm",
+        "heads/integrations/transformers_models.py _attention_call",
+        "cli/predict.py _answers",
+        "data/features.py hidden_states",
+        "model/classifier.py __init__",
+        "pages/live.py live_html",
+        "pages/show.py show",
+    },
+    "nesting": set(),
+    "imports": set(),
 }
 # Words of ours for what the field has a word for; beside them the word to write.
 WORDS: dict[str, tuple[int, str]] = {
@@ -101,9 +134,10 @@ def is_packed(node: ast.AST) -> bool:
     return any(isinstance(target, ast.Tuple) for target in node.targets)
 
 
+@cache
 def measure() -> dict[str, float]:
-    """Return what LIMITS holds down."""
-    found = Counter(dict.fromkeys(LIMITS, 0))
+    """Return what LIMITS and CEILINGS hold."""
+    found = Counter(dict.fromkeys(CEILINGS | LIMITS, 0))
     code = 0
     for path, (text, tree) in sources().items():
         lines = text.splitlines()
@@ -116,11 +150,84 @@ def measure() -> dict[str, float]:
             found["packed assignments"] += is_packed(node)
             if isinstance(node, ast.IfExp) and isinstance(node.orelse, ast.IfExp):
                 found["nested ternaries"] += 1
-    for path in (*SOURCE.rglob("*.js"), *SOURCE.rglob("*.css")):
-        found["lines of JavaScript and CSS"] += path.read_text(encoding="utf-8").count("\n")
-    files = Counter(path.parent for path in SOURCE.rglob("*.py"))
-    found["folders of more than 12 files"] = sum(count > 12 for count in files.values())
+    found["lines of JavaScript and CSS"] = lines_of(*SOURCE.rglob("*.js"), *SOURCE.rglob("*.css"))
+    found["lines of tests"] = lines_of(*(ROOT / "tests").rglob("*.py"))
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    english = [page.read_text(encoding="utf-8") for page in pages if ".ja." not in page.name]
+    found["English words of the docs"] = sum(len(page.split()) for page in english)
+    modules = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    found["folders of more than 12 modules"] = sum(count > 12 for count in modules.values())
+    found["duplicates"] = len(duplicates())
     return {**found, "nodes per code line": round(found["nodes"] / code, 1)}
+
+
+def lines_of(*paths: Path) -> int:
+    """Count the lines of some files."""
+    return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
+
+
+def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a body that are no text."""
+    return [
+        statement
+        for statement in body
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    ]
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield each function with its place, such as "data/rows.py read"."""
+    for path, (_, tree) in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(SOURCE)} {node.name}", node
+
+
+def sizes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, int]:
+    """Return the lines of a function without its docstring, its parameters and its nesting."""
+    documentation = ast.get_docstring(node, clean=False) or ""
+    lines = (node.end_lineno or 0) - node.lineno + 1
+    if documentation:
+        lines -= documentation.count("\n") + 1
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    names = {argument.arg for argument in arguments} - {"self", "cls"}
+    return {"lines": lines, "parameters": len(names), "nesting": nesting(node.body)}
+
+
+def nesting(body: list[ast.stmt]) -> int:
+    """Return how deep blocks stand in blocks; an elif is as deep as its if."""
+    deepest = 0
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):  # is measured by itself
+            continue
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(statement, name, [])
+            is_elif = name == "orelse" and len(inner) == 1 and isinstance(inner[0], ast.If)
+            step = 0 if is_elif or name in ("handlers", "cases") else 1
+            if inner:
+                deepest = max(deepest, step + nesting(inner))
+    return deepest
+
+
+@cache
+def duplicates() -> list[set[str]]:
+    """Return the places of statements that are written twice, the longest of each body."""
+    places: dict[str, set[str]] = {}
+    for place, function in functions():
+        bodies = [getattr(node, name, []) for node in ast.walk(function) for name in BODIES]
+        for body in bodies:
+            statements = without_docstring(body) if isinstance(body, list) else []
+            for start in range(len(statements)):
+                nodes = 0
+                for end in range(start, len(statements)):
+                    nodes += sum(1 for _ in ast.walk(statements[end]))
+                    if nodes >= DUPLICATE:
+                        text = "\n".join(map(ast.unparse, statements[start : end + 1]))
+                        places.setdefault(text, set()).add(
+                            f"{place.split()[0]}:{statements[start].lineno}"
+                        )
+                        break
+    return [found for found in places.values() if len(found) > 1]
 
 
 @cache
@@ -152,10 +259,36 @@ def uses(pattern: str) -> list[str]:
     ]
 
 
-def test_the_code_grows_in_no_way() -> None:
-    found = measure()
-    over = {name: found[name] for name, limit in LIMITS.items() if found[name] > limit}
-    assert over == {}, f"more than LIMITS allows; {__doc__}"
+@pytest.mark.parametrize("name", [*CEILINGS, *LIMITS])
+def test_no_limit_is_passed(name: str) -> None:
+    found = measure()[name]
+    where = "\n".join(map(str, duplicates())) if name == "duplicates" else __doc__
+    assert found <= (CEILINGS | LIMITS)[name], f"{name}: {where}"
+
+
+def test_functions_are_short_take_few_parameters_and_nest_little() -> None:
+    over = [
+        f"{place}:{node.lineno} has {size} {name}, more than {MOST[name]}"
+        for place, node in functions()
+        for name, size in sizes(node).items()
+        if size > MOST[name] and place not in EXCEPTIONS[name]
+    ]
+    assert not over, "\n".join(over)
+
+
+def test_the_exceptions_exist() -> None:
+    places = {place for place, _ in functions()}
+    assert set().union(*EXCEPTIONS.values()) <= places
+
+
+def test_a_module_needs_few_of_ours() -> None:
+    over = []
+    for path, (_, tree) in sources().items():
+        froms = (node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+        ours = {name for name in froms if name.startswith("headscope")}
+        if len(ours) > MOST["imports"]:
+            over.append(f"{path.relative_to(SOURCE)} imports {len(ours)} of our modules")
+    assert not over, "\n".join(over)
 
 
 @pytest.mark.parametrize("pattern", WORDS)
@@ -217,6 +350,10 @@ def test_the_map_in_contributing_has_each_folder_and_module_once() -> None:
 
 if __name__ == "__main__":
     for name, amount in measure().items():
-        print(f"    {name!r}: {amount},")
+        print(f"    {name!r}: {amount},  # of {(CEILINGS | LIMITS)[name]}")
+    for place, node in functions():
+        for name, size in sizes(node).items():
+            if size > MOST[name]:
+                print(f"    {place}: {size} {name}")
     for pattern in WORDS:
         print(f"    {pattern!r}: {len(uses(pattern))},")

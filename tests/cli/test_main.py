@@ -75,7 +75,6 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "key", "meaning"),
     [
         ("train", "model.num_heads = 4 [integer >= 1 <= 1000000000]", "must divide d_model"),
-        ("tune", "trials = 50", "number of training runs"),
         ("evaluate", "data.text_column = null", "the run's"),
         ("inspect", "max_tokens = 256", "truncate"),
         ("verify", "dtype = 'float64' [float64 | float32", "type"),
@@ -89,8 +88,8 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
     shown = capsys.readouterr().out
     assert f"\n  {key}" in shown
     assert meaning in shown
-    assert ("experiment: attention" in shown) == (name in ("train", "tune"))
-    assert ("data: ag_news" in shown) == (name in ("train", "tune", "evaluate", "inspect"))
+    assert ("experiment: attention" in shown) == (name == "train")
+    assert ("data: ag_news" in shown) == (name in ("train", "evaluate", "inspect"))
 
 
 def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +134,6 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("inspect run=. text=x classes=[a]", "classes: expected null with run=..., got .'a'.; a run knows"),
         ("inspect model=a", "text: expected a text, got null; or with model=... labelled texts"),
         ("inspect text=words", "run: expected a run folder, or a classifier .*, got null; not both"),
-        ("tune space=nothing.yaml", "space=nothing.yaml: expected lines such as "),
         ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
         ("train trainer.epochs=3", "trainer.epochs: unknown key; did you mean trainer.max_epochs?"),
         ("train batch_size=8", "batch_size: unknown key; did you mean data.tokens_per_batch?"),

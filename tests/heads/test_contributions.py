@@ -24,7 +24,7 @@ from headscope.heads.contributions import (
     share_among_heads,
 )
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.record.explanation import TABLE_WIDTH, Explanation, signed
 from headscope.settings.config import ModelConfig
 
@@ -239,7 +239,7 @@ def test_what_no_rule_covers_is_missed_and_its_module_named() -> None:
     assert found.missed.abs().max() > 1e-2
     assert found.unknown == "encoder.layers.0.activation (Squared)"
     text = Batch(inputs(padded=False)[0][:1], None, None, torch.tensor([-1]), torch.tensor([0]))
-    words = str(explain(model, text, [*"abcdefghijk"], [*"ABCDEFG"]))
+    words = str(explain(model, text, [*"abcdefghijk"], Reading([*"ABCDEFG"])))
     assert "not attributed: " in words
     assert "by encoder.layers.0.activation (Squared)" in words
 
@@ -335,7 +335,8 @@ def test_the_likeliest_class_is_held_against_the_runner_up_or_its_absence(
 def explained(objective: Objective = ONE_CLASS, **options: Any) -> Explanation:
     model, ids = classifier(num_layers=2), inputs(padded=False)[0][:1]
     batch = Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
-    found = explain(model, batch, [*"abcdefghija"], [*"ABCDEFG"], objective, 1.7, **options)
+    reading = Reading([*"ABCDEFG"], objective, 1.7)
+    found = explain(model, batch, [*"abcdefghija"], reading, **options)
     shares = objective.probabilities(model(ids)[0].detach() / 1.7).tolist()
     assert [*found.probabilities.values()] == pytest.approx(shares, abs=1e-9)
     return found
@@ -401,7 +402,7 @@ def test_an_explanation_is_printed_words_first() -> None:
 def test_mean_contributions_are_those_of_each_text() -> None:
     model, (ids, padding, _) = classifier(num_layers=2), inputs()
     batch = Batch(ids, padding, None, torch.tensor([-1, -1]), torch.tensor([0, 1]))
-    found = mean_contributions(model, [batch, batch], ONE_CLASS, 2.0)
+    found = mean_contributions(model, [batch, batch], Reading([*"ABCDEFG"], temperature=2.0))
     assert (found.texts, found.against) == (2 * B, "the runner-up")
     mean = likeliest_log_odds(model(ids, padding) / 2, ONE_CLASS).mean().item()
     last = sum(found.heads[1]) + found.past[1] + found.biases[2]

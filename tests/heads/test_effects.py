@@ -16,7 +16,7 @@ from headscope.heads.capture import Change, ablate, headed_layers, logits_of
 from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, ablation_effect, outcomes
 from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.record.schema import Text
 from headscope.settings.config import ModelConfig
 
@@ -153,7 +153,8 @@ def test_what_cannot_be_ablated_says_what_can(heads: Any, message: str) -> None:
 def test_a_text_has_its_probabilities_without_each_head() -> None:
     model, _, _ = made("ours")
     batch = Batch(IDS[:1], None, None, torch.tensor([-1]), torch.tensor([0]))
-    found = ablate_each_head(model, Probe(Text("text", [*"abcdef"], ""), batch), ONE_CLASS, 1.5)
+    probe = Probe(Text("text", [*"abcdef"], ""), batch)
+    found = ablate_each_head(model, probe, Reading([*"ABC"], temperature=1.5))
     assert found["without/heads"].shape == (2, H, 3)
     for layer, name in enumerate(headed_layers(model)):
         for head, shares in enumerate(found["without/heads"][layer]):

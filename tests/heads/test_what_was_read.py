@@ -14,6 +14,7 @@ from headscope.heads.capture import ablate, capture, headed_layers
 from headscope.heads.contributions import decompose, explain
 from headscope.heads.places import NONE, tokens_of_row
 from headscope.heads.step import Probe, run_probe
+from headscope.model.objective import Reading
 from headscope.pages.show import show
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Text
@@ -38,7 +39,7 @@ class Called(nn.Module):
 
 def explained(model: nn.Module, ids: Tensor = IDS) -> Explanation:
     batch = Batch(ids, None, None, torch.tensor([-1]), torch.tensor([0]))
-    found = explain(model, batch, TOKENS[: ids.shape[1]], ["x", "y"])
+    found = explain(model, batch, TOKENS[: ids.shape[1]], Reading(["x", "y"]))
     assert abs(found.miss) < 1e-6
     return found
 
@@ -193,7 +194,8 @@ def test_a_layer_that_runs_three_times_is_three_layers() -> None:
         Text("text", TOKENS, "a"), Batch(IDS, None, None, torch.tensor([-1]), torch.tensor([0]))
     )
     one, two = [
-        run_probe(model, probe, ["x", "y"], with_ablations=True) for model in (looped, unrolled)
+        run_probe(model, probe, Reading(["x", "y"]), with_ablations=True)
+        for model in (looped, unrolled)
     ]
     name = "layers.0.self_attn"
     assert one.layers == [name, f"{name}#1", f"{name}#2"]

@@ -35,7 +35,7 @@ from headscope.tab import plugin
 from headscope.tab.loader import HeadsLoader
 from headscope.tab.plugin import HeadsPlugin
 from headscope.tab.summaries import write_marker
-from pages import texts_of, unpack
+from page_contents import texts_of, unpack
 from records import random_maps, step_arrays
 
 LONG = 24  # tokens

@@ -133,8 +133,8 @@ def check_shapes(expected: str, *tensors: Tensor, **sizes: int) -> None:
         wanted = []
         for name, *dims in parts:
             wanted.append(f"{name} [{', '.join(str(sizes.get(dim, dim)) for dim in dims)}]")
-        found = ", ".join(str(list(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"expected {', '.join(wanted)}; got {found}")
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"expected {', '.join(wanted)}; got {shapes}")
 
 
 # Masks
@@ -191,7 +191,7 @@ def merge_masks(
         masks.append(key_padding_mask[:, None, None, :])  # [B, 1, 1, K]
     if attn_mask is not None and attn_mask.dim() == 4:
         sizes = zip(attn_mask.shape, shape, strict=True)
-        broadcasts = all(found in (1, size) for found, size in sizes)
+        broadcasts = all(given in (1, size) for given, size in sizes)
         check_mask("attn_mask", attn_mask, [tuple(attn_mask.shape) if broadcasts else shape])
         masks.append(attn_mask)
     elif attn_mask is not None:

@@ -1,1 +1,1 @@
-"""What the scripts hand over to."""
+"""The commands."""

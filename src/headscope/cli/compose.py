@@ -1,7 +1,7 @@
 """From words on the command line to a checked configuration.
 
-Words are `key=value` in Hydra's grammar. Hydra composes the settings of train and tune from the
-files of configs/; the other commands have no files but configs/data, and a resumed run has its own
+Words are `key=value` in Hydra's grammar. Hydra composes the settings of train from the files
+of configs/; the other commands have no files but configs/data, and a resumed run has its own
 settings, so there its parser is enough.
 """
 

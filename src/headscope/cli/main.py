@@ -39,7 +39,6 @@ from headscope.settings.config import TrainConfig
 # Of each command the function that it calls, by its import path, and its settings.
 COMMANDS: dict[str, tuple[str, type]] = {
     "train": ("headscope.training.train:train", TrainConfig),
-    "tune": ("headscope.cli.tune:tune", commands.TuneConfig),
     "evaluate": ("headscope.cli.evaluate:evaluate", commands.EvaluateConfig),
     "predict": ("headscope.cli.predict:predict", commands.PredictConfig),
     "labels": ("headscope.cli.labels:labels", commands.LabelsConfig),

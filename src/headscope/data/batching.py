@@ -24,8 +24,8 @@ from headscope.data.evidence import (
     EvidenceVocabulary,
     Vocabulary,
     WordTexts,
-    ranges,
 )
+from headscope.data.ngrams import ranges
 from headscope.data.tokenizer import beginning
 
 Part = TypeVar("Part", bound=tuple[Any, ...])

@@ -1,11 +1,8 @@
 """What a token says about the classes before anything is learned, counted in the training texts.
 
-To each token belong n-grams: its word, the pair with the word before, the character 3- and 4-grams
-within it (whose ends are marked, as in Bojanowski et al. 2017, Enriching Word Vectors with Subword
-Information, section 3.2), and for characters of Chinese, Japanese and Korean the three that end
-there. What an n-gram g says about a class c is naive Bayes' log-count ratio (Wang and Manning
-2012, Baselines and Bigrams, section 2.1), weighted by how rare it is (Salton and Buckley 1988,
-Term-Weighting Approaches in Automatic Text Retrieval):
+What an n-gram g of a token (`headscope.data.ngrams`) says about a class c is naive Bayes' log-count
+ratio (Wang and Manning 2012, Baselines and Bigrams, section 2.1), weighted by how rare it is
+(Salton and Buckley 1988, Term-Weighting Approaches in Automatic Text Retrieval):
 
     r_gc = s_g ln((p_gc / sum_h p_hc) / (q_gc / sum_h q_hc)),
     s_g = (1 + ln((1 + N) / (1 + n_g))) / 5.
@@ -24,8 +21,6 @@ Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-gra
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -34,9 +29,9 @@ from jaxtyping import Int
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from headscope.data.tokenizer import is_character, normal_form
+from headscope.data.ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
+from headscope.data.tokenizer import normal_form
 
-CHARACTER_NGRAM_SIZES = (3, 4)  # within a word, its marked ends counted
 MIN_TEXTS = 2  # an n-gram of one training text says nothing about others
 # N-grams of characters overlap: what is rare among them repeats what a longer word says.
 MIN_TEXTS_OF_CHARACTERS = 4
@@ -45,10 +40,9 @@ FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0
 # Raise it when other n-grams are extracted, so that saved vocabularies are not misread.
-RECIPE = "1"
+RECIPE = "2"
 TEXTS_AT_ONCE = 1_000
 NO_WORD = -1  # of special tokens
-NO_NGRAM = np.uint64(0)
 
 
 class Evidence(NamedTuple):
@@ -135,13 +129,6 @@ class EvidenceTexts:
         return csr_matrix((has_ngram, (text, evidence.ids.numpy())), (len(rows), num_ngrams))
 
 
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return start, start + 1, ... of each range, end to end."""
-    ends = np.cumsum(lengths)
-    shifts = starts - (ends - lengths)
-    return np.repeat(shifts, lengths) + np.arange(lengths.sum())
-
-
 class _Keys(NamedTuple):
     """The n-grams of some texts by key, a hash of 64 bits."""
 
@@ -152,47 +139,14 @@ class _Keys(NamedTuple):
 
 
 def _keys(texts: WordTexts) -> _Keys:
-    keys = [
-        [_key(f"word {word}"), *(_key(f"run {ngram}") for ngram in character_ngrams(word))]
-        for word in texts.words
-    ]
-    of_words = np.array([*chain.from_iterable(keys)], np.uint64)
-    word_starts = np.cumsum([0, *map(len, keys), 0], dtype=np.int64)
-    # The last one, at -1, is that of special tokens; no pair reaches across them.
-    words = np.append(of_words[word_starts[:-2]], NO_NGRAM)[texts.word_ids]
-    is_word = texts.word_ids >= 0
+    of_words, starts = word_keys(texts.words)
+    # The last one, at -1, is that of special tokens.
+    words = np.append(of_words[starts[:-1]], NO_KEY)[texts.word_ids]
     is_sign = np.array([*map(is_character, texts.words), False])[texts.word_ids]
-    pairs = _joint_key(words[:-1], words[1:])
-    context = np.full((len(words), 2), NO_NGRAM)
-    context[1:, 0] = np.where(is_word[1:] & is_word[:-1], pairs, NO_NGRAM)
-    has_three = is_sign[2:] & is_sign[1:-1] & is_sign[:-2]
-    threes = _joint_key(pairs[:-1], words[2:])
-    context[2:, 1] = np.where(has_three, threes, NO_NGRAM)
-    signs = [pairs[is_sign[1:] & is_sign[:-1]], context[:, 1]]
-    return _Keys(of_words, word_starts, context, np.unique(np.concatenate(signs)))
-
-
-def _key(text: str) -> int:
-    content = text.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
-
-
-def _joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return a key for two n-grams in this order."""
-    mixed: np.ndarray = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
-    mixed = mixed ^ (mixed >> np.uint64(32))
-    return mixed * np.uint64(0xD6E8FEB86659FD93)
-
-
-def character_ngrams(word: str) -> list[str]:
-    """Return the distinct character n-grams of a word, its ends marked; one character has none."""
-    marked = f"<{word}>"
-    ngrams = {
-        marked[start : start + size]
-        for size in CHARACTER_NGRAM_SIZES
-        for start in range(len(marked) - size + 1)
-    }
-    return sorted(ngrams - {marked})
+    context = context_keys(words, is_sign)
+    pairs = context[1:, 0][is_sign[1:] & is_sign[:-1]]
+    of_characters = np.unique(np.concatenate([pairs, context[:, 1]]))
+    return _Keys(of_words, np.append(starts, starts[-1]), context, of_characters)
 
 
 @dataclass(frozen=True)
@@ -210,18 +164,13 @@ class EvidenceVocabulary:
     ) -> EvidenceTexts:
         """Return the known n-grams of texts; `folds` are those of training texts."""
         keys = keys or _keys(texts)
-        ngrams = self._numbers(keys.of_words)
+        ngrams = numbers_of(keys.of_words, self.keys)
         is_known = ngrams >= 0
         starts = np.concatenate([[0], np.cumsum(is_known)])[keys.word_starts]
         if folds is None:
             folds = np.full(len(texts.starts) - 1, -1, np.int64)
-        return EvidenceTexts(texts, self._numbers(keys.context), ngrams[is_known], starts, folds)
-
-    def _numbers(self, keys: np.ndarray) -> np.ndarray:
-        """Return the number of each key, -1 where it is unknown."""
-        numbers = np.searchsorted(self.keys, keys)
-        is_known = np.append(self.keys, ~NO_NGRAM)[numbers] == keys
-        return np.where(is_known, numbers, -1).astype(np.int32)
+        context = numbers_of(keys.context, self.keys)
+        return EvidenceTexts(texts, context, ngrams[is_known], starts, folds)
 
     def tensor(self) -> Int[Tensor, " n"]:
         """Return the keys as a file holds them."""
@@ -230,17 +179,17 @@ class EvidenceVocabulary:
     @classmethod
     def of(cls, keys: Int[Tensor, " n"]) -> "EvidenceVocabulary":
         """Return the vocabulary of a file's keys; ValueError unless they are sorted."""
-        found = keys.numpy().view(np.uint64)
-        if not (found[1:] > found[:-1]).all():
+        numbers = keys.numpy().view(np.uint64)
+        if not (numbers[1:] > numbers[:-1]).all():
             raise ValueError("expected sorted keys of n-grams")
-        return cls(found)
+        return cls(numbers)
 
 
 def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
     """Return the n-grams of two training texts or more (of characters: four), at most 262,144."""
     keys = _keys(texts)
     distinct = np.unique(np.concatenate([keys.of_words, keys.context.ravel()]))
-    distinct = distinct[distinct != NO_NGRAM]
+    distinct = distinct[distinct != NO_KEY]
     evidence = EvidenceVocabulary(distinct).find(texts, keys=keys)
     counts = np.zeros(len(distinct), np.int64)  # texts with each n-gram
     for rows in _chunks(np.arange(len(texts.starts) - 1)):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, TextBatches, TokenBudgetSampler, moved
-from headscope.data.evidence import ranges
+from headscope.data.ngrams import ranges
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import write_atomic
 

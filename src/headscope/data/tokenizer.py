@@ -1,6 +1,5 @@
 """Tokenizers, trained on the training texts, and how tokens are shown."""
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -20,6 +19,7 @@ from tokenizers import (
     trainers,
 )
 
+from headscope.data.ngrams import CHARACTERS
 from headscope.ground.files import digest, write_text
 from headscope.settings.config import TokenizerConfig
 
@@ -38,12 +38,6 @@ MARKS = "".join(
     chr(code) for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)) in ("Mn", "Mc")
 )  # within [...]
 
-# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
-# Katakana is a word, most often a foreign one.
-CHARACTERS = (
-    "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-    "\U00020000-\U0003ffff"
-)
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
@@ -61,11 +55,6 @@ def beginning(text: str, max_length: int) -> str:
     if len(words) == 2 and len(words[0]) > most // 2:
         return words[0]
     return text[:most]
-
-
-def is_character(word: str) -> bool:
-    """Tell whether a word is one character of a script without spaces."""
-    return re.fullmatch(f"[{CHARACTERS}]", word) is not None
 
 
 def normal_form(text: str) -> str:

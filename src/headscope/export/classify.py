@@ -1,4 +1,4 @@
-"""Label texts with an exported model: numpy, onnxruntime and tokenizers are all that it needs.
+"""Label texts with an exported model: numpy, onnxruntime, tokenizers and ngrams.py beside it.
 
     python classify.py texts.txt > labels.jsonl      a text a line; of pairs: text, a tab, text
     python classify.py texts.csv > labels.jsonl      the columns of training; also .tsv, .jsonl
@@ -20,25 +20,19 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
+from ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
 from tokenizers import Encoding, Tokenizer, normalizers
 
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl")
 TOKENS_PER_BATCH = 2048  # padding included
-NO_KEY = np.uint64(0)  # of a special token
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-# Hiragana, Chinese characters and Hangul, of which three in a row are an n-gram.
-CHARACTER = re.compile(
-    "[\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-    "\U00020000-\U0003ffff]"
-)
 UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")  # which JSON leaves as they are
 Texts = Sequence[tuple[str, ...]]
 
@@ -59,18 +53,18 @@ class Classifier:
         self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
-        self.inputs = [each.name for each in self.session.get_inputs()]
+        self.inputs = [tensor.name for tensor in self.session.get_inputs()]
 
     def predict(self, texts: str | Sequence[str | tuple[str, str]]) -> list[dict[str, Any]]:
         """Return for each text, or for the only one, its prediction and probabilities."""
         texts = [texts] if isinstance(texts, str) else texts
         parts = [tuple(text) if isinstance(text, tuple | list) else (text,) for text in texts]
         columns = self.settings["columns"]
-        for number, each in enumerate(parts):
-            if len(each) != len(columns) or not all(isinstance(part, str) for part in each):
-                raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {each}")
-            "".join(each).encode()  # half a surrogate pair cannot be encoded
-        given = [each if len(each) == 2 else each[0] for each in parts]
+        for number, part in enumerate(parts):
+            if len(part) != len(columns) or not all(isinstance(text, str) for text in part):
+                raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {part}")
+            "".join(part).encode()  # half a surrogate pair cannot be encoded
+        given = [part if len(part) == 2 else part[0] for part in parts]
         encodings = self.tokenizer.encode_batch(given)
         rows: list[dict[str, Any]] = [{}] * len(parts)
         order = sorted(range(len(parts)), key=lambda row: -len(encodings[row]))
@@ -91,10 +85,10 @@ class Classifier:
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
-        for row, each in enumerate(encodings):
-            tensors["input_ids"][row, : len(each)] = each.ids
-            tensors["attention_mask"][row, : len(each)] = 1
-            tensors["token_type_ids"][row, : len(each)] = each.type_ids
+        for row, encoding in enumerate(encodings):
+            tensors["input_ids"][row, : len(encoding)] = encoding.ids
+            tensors["attention_mask"][row, : len(encoding)] = 1
+            tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
         given = {name: tensors[name] for name in self.inputs}
@@ -102,48 +96,33 @@ class Classifier:
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
-        ids = []
+        words = {"": 0}  # the distinct ones, and that of special tokens
+        numbers = []  # of the word of each token
         places = []
         for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
-            tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-            words = [word("" if part is None else parts[part][a:b]) for (a, b), part in tokens]
-            first = np.array([keys[0] for keys, _ in words])
-            is_sign = np.array([is_character for _, is_character in words])
-            # Of two words, and of three characters, that end at a token; none reaches across a gap.
-            pairs = joint_key(first[:-1], first[1:])
-            threes = joint_key(pairs[:-1], first[2:])
-            is_pair = (first[1:] != NO_KEY) & (first[:-1] != NO_KEY)
-            is_three = is_sign[2:] & is_sign[1:-1] & is_sign[:-2]
-            own = np.repeat(np.arange(len(words)), [len(keys) for keys, _ in words])
-            at = np.concatenate([own, 1 + is_pair.nonzero()[0], 2 + is_three.nonzero()[0]])
-            keys = np.concatenate([*(keys for keys, _ in words), pairs[is_pair], threes[is_three]])
-            numbers = np.searchsorted(self.keys, keys)
-            is_known = np.append(self.keys, ~NO_KEY)[numbers] == keys
-            ids.append(numbers[is_known])
-            places.append(row * len(encodings[0]) + at[is_known])
-        return {"ngram_ids": np.concatenate(ids), "ngram_places": np.concatenate(places)}
+            for (start, end), part in zip(encoding.offsets, encoding.sequence_ids, strict=True):
+                piece = "" if part is None else parts[part][start:end]
+                numbers.append(words.setdefault(word_of(piece), len(words)))
+            places.append(row * len(encodings[0]) + np.arange(len(encoding)))
+        keys, starts = word_keys([*words])
+        first = keys[starts[:-1]]
+        first[0] = NO_KEY
+        are_characters = np.array([is_character(word) for word in words])
+        context = context_keys(first[numbers], are_characters[numbers])
+        counts = np.diff(starts)[numbers]
+        of_words = keys[ranges(starts[:-1][numbers], counts)]
+        at = np.concatenate(places)
+        ids = numbers_of(np.concatenate([of_words, context.ravel()]), self.keys)
+        where = np.concatenate([np.repeat(at, counts), np.repeat(at, 2)])
+        is_known = ids >= 0
+        return {"ngram_ids": ids[is_known].astype(np.int64), "ngram_places": where[is_known]}
 
 
 @lru_cache(200_000)
-def word(piece: str) -> tuple[np.ndarray, bool]:
-    """Return the keys of a word and of the n-grams in it, and whether it is one character."""
-    word = NORMAL_FORM.normalize_str(piece).strip()
-    if not word:
-        return np.array([NO_KEY]), False
-    marked = f"<{word}>"
-    runs = {marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)}
-    names = [f"word {word}", *(f"run {run}" for run in runs - {marked})]
-    contents = [name.encode("utf-8", "surrogatepass") for name in names]
-    keys = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
-    return np.frombuffer(keys, "<u8").astype(np.uint64), CHARACTER.fullmatch(word) is not None
-
-
-def joint_key(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return a key for two n-grams in this order."""
-    mixed = (first ^ (first >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + second
-    mixed = mixed ^ (mixed >> np.uint64(32))
-    key: np.ndarray = mixed * np.uint64(0xD6E8FEB86659FD93)
-    return key
+def word_of(piece: str) -> str:
+    """Return the word in a piece of text; "" where there is none."""
+    word: str = NORMAL_FORM.normalize_str(piece).strip()
+    return word
 
 
 def read(path: str | None, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

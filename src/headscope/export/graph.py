@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from headscope.data import ngrams
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
@@ -50,7 +51,7 @@ class Graph(nn.Module):
             inputs.append((ngram_ids, ngram_places, input_ids[:, 0]))
         logits = self.model(*inputs)
         # In float64, as headscope predicts.
-        probabilities = self.run.objective.probabilities(logits.double() / self.run.temperature)
+        probabilities = self.run.reading.probabilities(logits.double())
         predicted = self.run.objective.predicted(probabilities)
         return {"logits": logits, "probabilities": probabilities, "predicted": predicted}
 
@@ -67,7 +68,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder / "model.onnx")
-            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+            for front_end in (Path(__file__).with_name("classify.py"), Path(ngrams.__file__)):
+                shutil.copyfile(front_end, folder / front_end.name)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"

@@ -82,8 +82,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def existing_runs(run: str) -> str:
     """Return which runs there are: in the folder `run`, beside it and in outputs/."""
     folders = dict.fromkeys((Path(run), Path(run).parent, Path("outputs")))
-    found = [path for folder in folders for path in sorted(folder.glob("*/model.safetensors"))]
-    runs = [path.parent for path in found]
+    models = [path for folder in folders for path in sorted(folder.glob("*/model.safetensors"))]
+    runs = [path.parent for path in models]
     return f"runs here: {listed(runs)}" if runs else "headscope train makes one"
 
 

@@ -69,10 +69,11 @@ def answer(
     plain averages in place of every map.
     """
     N = len(whole)
-    own = accuracy_change(np.zeros(N), whole)
+    accuracy = accuracy_change(np.zeros(N), whole)
+    low = max(0.0, accuracy.low)
     details = (
         f"{N} texts, {N - sets.correct.shape[1]} of which chose the order of the heads; accuracy on"
-        f" all {_percent(own.after)} % ({_percent(max(0.0, own.low))} to {_percent(own.high)});"
+        f" all {_percent(accuracy.after)} % ({_percent(low)} to {_percent(accuracy.high)});"
         " intervals are 95 %, paired over the texts; an ablated head gives zero, an average weighs"
         " all keys alike, nothing is retrained"
     )
@@ -82,7 +83,6 @@ def answer(
 def _heads(sets: HeadSets, layers: Sequence[str]) -> str:
     """Tell what the fewest heads that are enough keep, if heads are shown to help at all."""
     none, *_, every = sets.correct
-    on_texts = f"n {len(every)} other texts"
     gain = accuracy_change(none, every)
     if gain.low <= 0:
         claim = {
@@ -91,16 +91,17 @@ def _heads(sets: HeadSets, layers: Sequence[str]) -> str:
             INCONCLUSIVE: "Too few texts to tell whether heads help",
         }[gain.state]
         return (
-            f"{claim}: o{on_texts} accuracy is {_percent(gain.after)} % with all and"
-            f" {_percent(gain.before)} % without any ({gain.interval()} points)."
+            f"{claim}: on {len(every)} other texts accuracy is {_percent(gain.after)} % with all"
+            f" and {_percent(gain.before)} % without any ({gain.interval()} points)."
         )
     place = min(sets.sizes.index(sets.enough), len(sets.sizes) - 2)
     size = sets.sizes[place]
     change = accuracy_change(every, sets.correct[place])
     without = f", without heads {_percent(gain.before)} %" if size else ""
     return (
-        f"O{on_texts} {_subject(sets.order[:size], layers)} {_percent(change.after)} of"
-        f" {_percent(change.before)} % ({change.interval()} points){without}."
+        f"On {len(every)} other texts {_subject(sets.order[:size], layers)}"
+        f" {_percent(change.after)} of {_percent(change.before)} % ({change.interval()} points)"
+        f"{without}."
     )
 
 
@@ -120,13 +121,16 @@ def _subject(heads: Sequence[Head], layers: Sequence[str]) -> str:
 
 
 def _averages(cost: AccuracyChange) -> str:
-    replacing = "eplacing attention by plain averages"
+    """Tell what plain averages in place of every map cost."""
     if cost.state == INCONCLUSIVE:
-        return f"Too few texts to tell what r{replacing} costs ({cost.interval()} points)."
+        return (
+            "Too few texts to tell what replacing attention by plain averages costs"
+            f" ({cost.interval()} points)."
+        )
+    price = f"{_plain(cost.after - cost.before)} points ({cost.interval()})"
     if cost.state == NO_EFFECT:
-        return f"R{replacing} costs nothing measurable ({cost.interval()} points)."
-    difference = _plain(cost.after - cost.before)
-    return f"R{replacing} costs {difference} points ({cost.interval()})."
+        price = f"nothing measurable ({cost.interval()} points)"
+    return f"Replacing attention by plain averages costs {price}."
 
 
 def _percent(share: float) -> str:

@@ -58,7 +58,7 @@ from headscope.heads.capture import device_of, eval_mode, named_layers, texts_ap
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.places import NONE, start_ids
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
@@ -372,16 +372,14 @@ def likeliest_log_odds(logits: Float[Tensor, "B C"], objective: Objective) -> Fl
     return best[:, :1] - best[:, 1:]
 
 
-def split_likeliest(
-    model: nn.Module, batch: Batch, objective: Objective, temperature: float = 1.0
-) -> Contributions:
+def split_likeliest(model: nn.Module, batch: Batch, reading: Reading) -> Contributions:
     """Split the log-odds of each text's likeliest class, see `likeliest_log_odds`."""
     read = batch._replace(features=None)  # through a frozen encoder, to the words
     return decompose(
         model,
         moved(read, device_of(model)).inputs,
         batch.token_ids.shape[1],
-        lambda logits: likeliest_log_odds(logits / temperature, objective),
+        lambda logits: likeliest_log_odds(reading.scaled(logits), reading.objective),
     )
 
 
@@ -404,17 +402,17 @@ class MeanContributions(NamedTuple):
 
 
 def mean_contributions(
-    model: nn.Module, batches: Iterable[Batch], objective: Objective, temperature: float = 1.0
+    model: nn.Module, batches: Iterable[Batch], reading: Reading
 ) -> MeanContributions:
     """Return the means over texts of what `split_likeliest` finds."""
     of_batches = []
     for batch in texts_apart(model, batches):
-        parts = split_likeliest(model, batch, objective, temperature)
+        parts = split_likeliest(model, batch, reading)
         heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # [B, H] each
         of_batches.append((*heads, parts.past[..., 0], parts.biases[..., 0]))
     *layers, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
     return MeanContributions(
-        "its absence" if isinstance(objective, MultiLabel) else "the runner-up",
+        "its absence" if isinstance(reading.objective, MultiLabel) else "the runner-up",
         len(biases),
         [of_layer.mean(dim=0).tolist() for of_layer in layers],
         past.mean(dim=0).tolist(),
@@ -426,9 +424,7 @@ def explain(
     model: nn.Module,
     batch: Batch,
     tokens: Sequence[str],
-    classes: Sequence[str],
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
+    reading: Reading,
     label: str | None = None,
     num_classes: int = 2,
 ) -> Explanation:
@@ -438,10 +434,11 @@ def explain(
     likeliest other, or against its absence where a text may have any number of classes. The parts
     are those of the two, and of the likeliest ones up to `num_classes`.
     """
-    pair = 1 if isinstance(objective, MultiLabel) else 2
+    classes = reading.classes
+    pair = 1 if isinstance(reading.objective, MultiLabel) else 2
 
     def probabilities(logits: Float[Tensor, "1 C"]) -> Float[Tensor, " C"]:
-        return objective.probabilities(logits[0].detach().double() / temperature)
+        return reading.probabilities(logits[0].detach().double())
 
     def kept(logits: Float[Tensor, "1 C"]) -> list[int]:
         order: list[int] = probabilities(logits).argsort(descending=True, stable=True).tolist()
@@ -450,7 +447,7 @@ def explain(
         return order[: max(num_classes, pair)]
 
     def sums(logits: Float[Tensor, "1 C"]) -> Float[Tensor, "1 S"]:
-        return logits[:, kept(logits)] / temperature
+        return reading.scaled(logits[:, kept(logits)])
 
     inputs = moved(batch, device_of(model)).inputs
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):

@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
 
     def rows(self, rows: slice) -> "Tokens":
         """Return the tokens of some of the texts."""
-        return Tokens(*(None if each is None else each[rows] for each in self))
+        return Tokens(*(None if marks is None else marks[rows] for marks in self))
 
 
 class SpecialTokens(NamedTuple):

@@ -34,7 +34,7 @@ from headscope.heads.effects import effect_arrays
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
-from headscope.model.objective import ONE_CLASS, Objective
+from headscope.model.objective import Reading
 from headscope.record.explanation import CLASSES_KEPT, Explanation, signed
 from headscope.record.reader import numbers_of
 from headscope.record.schema import Arrays, PageText, Text, stack_layers
@@ -107,15 +107,13 @@ def make_probe(
 def run_probe(
     model: nn.Module,
     probe: Probe,
-    classes: list[str],
-    objective: Objective = ONE_CLASS,
-    temperature: float = 1.0,
+    reading: Reading | None,
     with_ablations: bool = False,
 ) -> ProbeOutput:
-    """Run the model in eval mode on one probe; the logits are divided by the temperature.
+    """Run the model in eval mode on one probe.
 
-    Ablations take a forward pass for each head. Of a model without classes there are maps alone; of
-    one whose attention cannot be observed there are none.
+    Ablations take a forward pass for each head. Without a reading of logits there are maps alone;
+    of a model whose attention cannot be observed there are none.
     """
     batch = moved(probe.batch, device_of(model))
     calls: dict[str, AttentionCall] = {}
@@ -128,17 +126,17 @@ def run_probe(
 
     try:
         with observe(model, keep):
-            if classes:
-                own = (probe.text.tokens, classes, objective, temperature)
-                explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
-            else:
+            if reading is None:
                 with torch.no_grad(), eval_mode(model):
                     model(*batch.inputs)
+            else:
+                tokens = probe.text.tokens
+                explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
     except NotObservedError as error:
-        if not classes:
+        if reading is None:
             raise
         calls.clear()
-        explanation = explain(model, batch, *own, num_classes=CLASSES_KEPT)
+        explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
         notes["attention"] = f"is not observed: {error}"
     shown, left_out = _maps_of_tokens(calls, len(probe.text.tokens), explanation)
     if left_out:
@@ -147,18 +145,19 @@ def run_probe(
         explanation = explanation.of_layers(list(shown))
         notes |= _unknown_heads(explanation)
     arrays = _map_arrays(shown)
-    if explanation is None:
+    if reading is None or explanation is None:
         return ProbeOutput(probe.text, list(shown), {}, arrays, None, notes)
     probabilities = torch.tensor([[*explanation.probabilities.values()]], dtype=torch.float64)
-    (answer,) = objective.names(objective.predicted(probabilities), classes)
+    predicted = reading.objective.predicted(probabilities)
+    (answer,) = reading.objective.names(predicted, reading.classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
-        arrays["given"] = np.array([name in answer for name in classes], dtype=np.uint8)
+        arrays["given"] = np.array([name in answer for name in reading.classes], dtype=np.uint8)
     arrays |= explanation.arrays()
     heads = headed_layers(model, batch) if with_ablations and shown else {}
     if heads.keys() & shown.keys():
         known = {name: heads.get(name, 0) for name in shown}
-        arrays |= ablate_each_head(model, probe, known, objective, temperature)
+        arrays |= ablate_each_head(model, probe, known, reading)
     output = (list(shown), explanation.probabilities, arrays, explanation, notes)
     return ProbeOutput(probe.text, *output)
 
@@ -206,11 +205,7 @@ def _unknown_heads(explanation: Explanation) -> dict[str, str]:
 
 
 def ablate_each_head(
-    model: nn.Module,
-    probe: Probe,
-    heads: Mapping[str, int],
-    objective: Objective,
-    temperature: float = 1.0,
+    model: nn.Module, probe: Probe, heads: Mapping[str, int], reading: Reading
 ) -> Arrays:
     """Return each class's probability with a head ablated to zero, in float32.
 
@@ -220,7 +215,7 @@ def ablate_each_head(
     def without(name: str, head: int) -> Float[np.ndarray, " C"]:
         with ablate(model, {(name, head): "zero"}):
             logits = logits_of(model, probe.batch).float().cpu()
-        return objective.probabilities(logits / temperature)[0].numpy()
+        return reading.probabilities(logits)[0].numpy()
 
     with torch.no_grad(), eval_mode(model):
         num_classes = logits_of(model, probe.batch).shape[-1]
@@ -310,16 +305,15 @@ def record_best(
     step: int,
     model: nn.Module,
     probes: Sequence[Probe],
-    objective: Objective,
-    temperature: float = 1.0,
+    reading: Reading,
     study: Study | None = None,
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
     With a study its numbers too, and the probabilities without each head.
     """
-    own = (recorder.index.classes, objective, temperature, study is not None)
-    outputs = [run_probe(model, probe, *own) for probe in probes]
+    is_studied = study is not None
+    outputs = [run_probe(model, probe, reading, is_studied) for probe in probes]
     arrays = head_report(outputs) | {
         f"text_{place}/{name}": array
         for place, output in enumerate(outputs)
@@ -330,9 +324,9 @@ def record_best(
         recorder.index.best = step
         where = f"step {step}, the best checkpoint, on {study.texts} texts"
         recorder.index.notes["ablation"] = f"measured at {where}"
-    if temperature != 1:
+    if reading.temperature != 1:
         recorder.index.notes["temperature"] = (
-            f"logits of step {step}, the best checkpoint, are divided by {temperature:.3f}"
+            f"logits of step {step}, the best checkpoint, are divided by {reading.temperature:.3f}"
         )
     recorder.amend(step, arrays)
 

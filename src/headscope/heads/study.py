@@ -96,11 +96,11 @@ def study(
 
     def run(changes: Mapping[Head, Change], texts: Sequence[Batch]) -> Float[np.ndarray, "N 2"]:
         nonlocal done
-        found = outcomes(model, texts, objective, changes).numpy()
+        loss_and_accuracy = outcomes(model, texts, objective, changes).numpy()
         done += 1
         if advance is not None:
             advance(done, total)
-        return found
+        return loss_and_accuracy
 
     def keep(kept: Sequence[Head], with_others: bool) -> Float[np.ndarray, "N 2"]:
         ablated: dict[Head, Change] = {head: "zero" for head in heads if head not in kept}
@@ -110,17 +110,17 @@ def study(
     averaged = run(dict.fromkeys(heads, "uniform"), batches)
     changes = {head: run({head: "zero"}, batches) - whole for head in heads}  # [N, 2] each
     num_choosing = sum(len(batch.labels) for batch in chooses)
-    increases = {head: float(each[:num_choosing, 0].mean()) for head, each in changes.items()}
-    found = head_sets(increases, num_choosing, keep)
+    increases = {head: float(change[:num_choosing, 0].mean()) for head, change in changes.items()}
+    sets = head_sets(increases, num_choosing, keep)
     for layer in numbers:
         of_layer = np.stack([change for head, change in changes.items() if head[0] == layer])
         loss, accuracy = torch.from_numpy(of_layer).permute(2, 1, 0)  # [N, H] each
         numbers[layer]["loss_zeroed"] = mean_and_error(loss)
         numbers[layer]["accuracy_zeroed"] = mean_and_error(accuracy)
     effects = {head: ablation_effect(change[:, 0], len(heads)) for head, change in changes.items()}
-    words = answer(whole[:, 1], averaged[:, 1], found, list(numbers))
+    words = answer(whole[:, 1], averaged[:, 1], sets, list(numbers))
     right = int(whole[:, 1].sum())
-    return Study(numbers, len(whole), right, effects, found, *words)
+    return Study(numbers, len(whole), right, effects, sets, *words)
 
 
 def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:

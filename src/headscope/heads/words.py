@@ -23,7 +23,7 @@ from torch import nn
 from headscope.data.batching import Batch
 from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
-from headscope.model.objective import MultiLabel, Objective
+from headscope.model.objective import MultiLabel, Reading
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,19 @@ class TextParts:
 def split_texts(
     model: nn.Module,
     batches: Iterable[Batch],
-    objective: Objective,
-    temperature: float = 1.0,
+    reading: Reading,
     seconds: float = float("inf"),
 ) -> Iterator[TextParts]:
     """Yield the parts of each text; after `seconds` no further batch is started."""
     start = time.perf_counter()
     for batch in texts_apart(model, batches):
         B, T = batch.token_ids.shape
-        parts = split_likeliest(model, batch, objective, temperature)
+        parts = split_likeliest(model, batch, reading)
         heads = [F.pad(of_layer, (0, 0, 0, T - of_layer.shape[2])) for of_layer in parts.heads]
         through = [of_layer[..., 0].transpose(1, 2) for of_layer in heads]  # of each [B, T, H]
         tokens = torch.cat([parts.words, *through], dim=2).float().numpy()  # [B, T, P]
         pairs = parts.logits.argsort(dim=1, descending=True, stable=True)[:, :2]
-        if isinstance(objective, MultiLabel):
+        if isinstance(reading.objective, MultiLabel):
             pairs = F.pad(pairs[:, :1], (0, 1), value=-1)
         counts = tuple(of_layer.shape[1] for of_layer in parts.heads)
         padding = batch.key_padding_mask

@@ -4,6 +4,7 @@ Shape letters: B texts, C classes.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -119,6 +120,29 @@ class MultiLabel:
 
 Objective = SingleLabel | MultiLabel
 ONE_CLASS = SingleLabel()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model's logits z mean: p = objective.probabilities(z / temperature).
+
+    Attributes:
+        classes: their names, in the order of the logits.
+        objective: whether a text has one of them, or any number.
+        temperature: what divides the logits.
+    """
+
+    classes: Sequence[str]
+    objective: Objective = ONE_CLASS
+    temperature: float = 1.0
+
+    def scaled(self, logits: Logits) -> Logits:
+        """Return z / temperature, whose differences are the log-odds of the probabilities."""
+        return logits / self.temperature
+
+    def probabilities(self, logits: Logits) -> Probabilities:
+        """Return the probability of each class."""
+        return self.objective.probabilities(self.scaled(logits))
 
 
 def thresholds_of(objective: Objective) -> list[float] | None:

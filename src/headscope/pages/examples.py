@@ -22,12 +22,12 @@ def choose_examples(run: Run, split: Dataset, count: int) -> list[Example]:
     """
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     predictions = run.predict(texts)
-    shares = np.sort([[*each.probabilities.values()] for each in predictions])  # [N, C]
+    shares = np.sort([[*prediction.probabilities.values()] for prediction in predictions])  # [N, C]
     sure = shares[:, -1] - shares[:, -2]  # the distance of the nearest two classes
     if run.config.data.multi_label:
         sure = np.abs(shares - 0.5).min(axis=1)  # of a probability from its threshold
     table = DataFrame({"label": [*map(label_text, labels)], "sure": sure})
-    table["is_right"] = table["label"] == [each.label for each in predictions]
+    table["is_right"] = table["label"] == [prediction.label for prediction in predictions]
     table["is_odd"] = [not SHORTEST <= len("".join(text)) <= LONGEST for text in texts]
     surest = table.sort_values(["is_odd", "sure"], ascending=[True, False])
     turns = surest[surest["is_right"]].groupby("label").cumcount()

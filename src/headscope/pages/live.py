@@ -99,8 +99,7 @@ def text_view(
     """Return every head on a text, with the page of the run; or why it is of this text alone."""
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, parts, None, max_tokens, run.evidence, readout)
-    own = (run.labels, run.objective, run.temperature)
-    output = run_probe(run.model, probe, *own, with_ablations=True)
+    output = run_probe(run.model, probe, run.reading, with_ablations=True)
     effects = recorded_step(run, KNOWN.__contains__)
     view = head_view(output, None, {"run": str(run.folder)}, effects)
     try:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
-from headscope.data.tokenizer import CHARACTERS, KATAKANA, is_hidden
+from headscope.data.ngrams import CHARACTERS
+from headscope.data.tokenizer import KATAKANA, is_hidden
 from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.record.reader import pack

@@ -85,7 +85,7 @@ def report_of(
     rows = [*by_length(encoded.lengths, min(SPLIT_TOKENS, budget))]
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
-    parts = [*split_texts(run.model, drawn, run.objective, run.temperature, seconds)]
+    parts = [*split_texts(run.model, drawn, run.reading, seconds)]
     layers = enumerate(parts[0].heads)
     heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
     words = []
@@ -127,7 +127,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "name": name,
         "texts": [JOIN.join(parts) for parts in report.texts],
         "given": [*map(place, report.given)],
-        "predicted": [place(each.label) for each in report.predictions],
+        "predicted": [place(prediction.label) for prediction in report.predictions],
         "answers": [*places],
         "confidence": [round(max(each.probabilities.values()), 5) for each in report.predictions],
         "unfamiliar": [each.is_unfamiliar for each in report.predictions],

@@ -47,6 +47,7 @@ from headscope.heads.step import (
     text_summary,
 )
 from headscope.heads.study import Study, study
+from headscope.model.objective import Reading
 from headscope.model.running import are_probabilities, logits_in
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
@@ -267,8 +268,8 @@ def _show_module(
     if len(classes) != num_classes:
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
-    known = classes if num_classes >= 2 else []
-    output = run_probe(called, probe, known, with_ablations=True)
+    reading = Reading(classes) if num_classes >= 2 else None
+    output = run_probe(called, probe, reading, with_ablations=True)
     return with_page(head_view(named_as_captured(output), found, {"model": type(model).__name__}))
 
 

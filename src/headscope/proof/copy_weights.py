@@ -29,7 +29,9 @@ def read_weights(layer: nn.Module) -> dict[str, Tensor]:
     if isinstance(layer, SharedProjectionAttention):
         # Every head has the same block on the diagonal: it sees only its own piece.
         linears = (layer.queries, layer.keys, layer.values)
-        blocks = [torch.block_diag(*[each.weight.detach()] * layer.num_heads) for each in linears]
+        blocks = [
+            torch.block_diag(*[linear.weight.detach()] * layer.num_heads) for linear in linears
+        ]
         weights = {"in_proj_weight": torch.cat(blocks)}
         weights["in_proj_bias"] = weights["in_proj_weight"].new_zeros(3 * layer.embed_dim)
         out = layer.fc_out
@@ -69,8 +71,8 @@ def write_weights(layer: nn.Module, weights: dict[str, Tensor]) -> None:
 
 def _state(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the weight and, if there is one, the bias whose names begin like this."""
-    own = [name for name in weights if name.startswith(prefix)]
-    return {name.removeprefix(prefix): weights[name] for name in own}
+    names = [name for name in weights if name.startswith(prefix)]
+    return {name.removeprefix(prefix): weights[name] for name in names}
 
 
 def _linears(layer: nn.Module) -> tuple[list[nn.Linear], nn.Linear]:

@@ -221,10 +221,10 @@ def form_claims(precision: Precision) -> Iterator[Claim]:
         target.to(precision.device, precision.dtype)
         computed: list[Tensor] = []
         expected: list[Tensor] = []
-        for each in masks:
-            our_mask = None if each is None else precision.cast(each)
+        for attn_mask in masks:
+            our_mask = None if attn_mask is None else precision.cast(attn_mask)
             computed += run_form(target, precision.cast(query), precision.cast(key), our_mask)
-            expected += run_form(source, query, key, each)
+            expected += run_form(source, query, key, attn_mask)
         yield precision.claim(name, f"{reference}, float64", computed, expected)
 
 
@@ -234,19 +234,19 @@ def run_form(form: Any, query: Tensor, key: Tensor, mask: Tensor | None) -> tupl
     `mask` is True where a query must not attend to a key: [Q, K], [B, Q, K], [B, 1, Q, K] or
     [B, H, Q, K]. Each form gets it in its own way.
     """
-    found: tuple[Tensor, Tensor]
+    result: tuple[Tensor, Tensor]
     if isinstance(form, FourLinearAttention):
-        found = form(query, key, key, None if mask is None else (~mask).int())
+        result = form(query, key, key, None if mask is None else (~mask).int())
     elif isinstance(form, SharedProjectionAttention):
-        found = form(query, key, key, attn_mask=mask)
+        result = form(query, key, key, attn_mask=mask)
     elif isinstance(form, PaperAttention | PackedAttention):
-        found = form(query, key, key, mask)
+        result = form(query, key, key, mask)
     else:
         if mask is not None:
             sizes = (len(query), form.num_heads, query.shape[1], key.shape[1])
             mask = mask_of_heads(mask, *sizes).flatten(0, 1)  # [B * H, Q, K]
-        found = form(query, key, key, attn_mask=mask, average_attn_weights=False)
-    return found
+        result = form(query, key, key, attn_mask=mask, average_attn_weights=False)
+    return result
 
 
 # What the layer promises beyond torch: both paths agree, maps are true, and no NaN

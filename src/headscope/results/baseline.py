@@ -20,8 +20,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from torch import Tensor, nn
 
 from headscope.data.columns import numbers, row_texts
+from headscope.data.ngrams import CHARACTERS
 from headscope.data.splits import limited
-from headscope.data.tokenizer import CHARACTERS, KATAKANA
+from headscope.data.tokenizer import KATAKANA
 from headscope.ground.errors import ConfigError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import ablate, headed_layers

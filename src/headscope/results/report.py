@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
-from headscope.model.objective import ONE_CLASS, Objective, thresholds_of
+from headscope.model.objective import ONE_CLASS, Objective, Reading, thresholds_of
 from headscope.results.baseline import Compared, differences
 from headscope.results.scores import Scores, calibration
 from headscope.runs.abstaining import Point
@@ -67,6 +67,11 @@ class Report:
         truth = self.objective.has(self.targets, len(self.labels))
         other.differences = differences(ours, other.predicted, truth)
         self.compared[name] = other
+
+    @property
+    def reading(self) -> Reading:
+        """What the logits of the best checkpoint mean."""
+        return Reading(self.labels, self.objective, self.temperature)
 
     def chosen(self) -> Chosen:
         """Return what the validation texts have chosen."""

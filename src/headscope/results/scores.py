@@ -70,7 +70,9 @@ class Scores:
         """Return tables of counts by their name, with the names along their sides."""
         if self.micro_f1 is not None:
             pairs = zip(labels, self.confusion, strict=True)
-            return {f"confusion/{label}": ([f"not {label}", label], each) for label, each in pairs}
+            return {
+                f"confusion/{label}": ([f"not {label}", label], counts) for label, counts in pairs
+            }
         return {"confusion": (labels, self.confusion)} if len(labels) <= MOST_IN_TABLE else {}
 
     def content(self, labels: list[str]) -> dict[str, Any]:
@@ -176,8 +178,8 @@ class ValidationScores(Metric):
             loss = objective.loss(logits, labels)
         else:
             loss = F.cross_entropy(logits.double() / fitted_temperature(logits, labels), labels)
-        found = scores(logits, labels, objective)
-        values = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, TEMPERED: loss.item()}
+        result = scores(logits, labels, objective)
+        values = {"accuracy": result.accuracy, "macro_f1": result.macro_f1, TEMPERED: loss.item()}
         return {f"validation/{name}": torch.tensor(value) for name, value in values.items()}
 
 
@@ -227,5 +229,5 @@ def fitted_temperature(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) 
 
     limit = math.log(LARGEST)
     # The loss is convex in 1 / T, so it has one minimum in log T.
-    found = minimize_scalar(loss, bounds=(-limit, limit), options={"xatol": 1e-9})
-    return math.exp(found.x) if found.fun < loss(0.0) else 1.0
+    minimum = minimize_scalar(loss, bounds=(-limit, limit), options={"xatol": 1e-9})
+    return math.exp(minimum.x) if minimum.fun < loss(0.0) else 1.0

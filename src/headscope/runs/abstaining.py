@@ -25,7 +25,7 @@ def unknown_share(tokenizer: Tokenizer, texts: EncodedTexts) -> Values:
     is_word = ~np.isin(texts.ids, tokenizer.encode("").ids)
     is_unknown = np.isin(texts.ids, [number for number in unknown_ids if number is not None])
     words, unknown = (
-        np.diff(np.append(0, np.cumsum(each))[texts.starts]) for each in (is_word, is_unknown)
+        np.diff(np.append(0, np.cumsum(marks))[texts.starts]) for marks in (is_word, is_unknown)
     )
     share: np.ndarray = np.where(words > 0, unknown / np.maximum(words, 1), 1.0)
     return share

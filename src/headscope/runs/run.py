@@ -20,7 +20,7 @@ from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
-from headscope.model.objective import Objective
+from headscope.model.objective import Objective, Reading
 from headscope.model.running import lock_of
 from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
@@ -104,6 +104,11 @@ class Run:
         """Single-label, or multi-label with a threshold for each class."""
         return self.chosen.objective(self.config)
 
+    @property
+    def reading(self) -> Reading:
+        """What the logits mean."""
+        return Reading(self.labels, self.objective, self.temperature)
+
     def __repr__(self) -> str:
         """Return where it was loaded from and its classes; a tokenizer may have no printed form."""
         return f"Run({str(self.folder)!r}, classes: {listed(self.labels)})"
@@ -146,7 +151,7 @@ class Run:
             by_rows = (batches[rows] for rows in by_length(texts.lengths, budget))
             logits, _ = split_logits(self.model, by_rows, self.device)
         # In float64, so that no text changes its label.
-        shares = self.objective.probabilities(logits.double() / self.temperature)  # [N, C]
+        shares = self.reading.probabilities(logits.double())  # [N, C]
         if not shares.isfinite().all():
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
@@ -187,14 +192,13 @@ class Run:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
         encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        own = (tokens, self.labels, self.objective, self.temperature)
-        explanation = explain(self.model, self._batch(parts), *own, label)
+        explanation = explain(self.model, self._batch(parts), tokens, self.reading, label)
         with torch.no_grad(), eval_mode(self.model):
             of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]
         pair = [self.labels.index(explanation.label)]
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
-        first, *rest = (of_empty[pair] / self.temperature).tolist()
+        first, *rest = self.reading.scaled(of_empty[pair]).tolist()
         return replace(explanation, empty=first - sum(rest))
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
@@ -206,7 +210,7 @@ class Run:
         parts = []
         for number, text in enumerate(as_list(texts, "texts")):
             given = text if isinstance(text, tuple | list) else (text,)
-            part = tuple(found for one in given if (found := as_text(one)) is not None)
+            part = tuple(content for one in given if (content := as_text(one)) is not None)
             if not len(part) == len(given) == count:
                 expected = "a pair (text, text_pair)" if count == 2 else "a text"
                 raise ValueError(

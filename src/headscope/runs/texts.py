@@ -20,18 +20,18 @@ from headscope.settings.config import ROLES
 
 def texts_of(config: LabelledTextsConfig, run: Run) -> tuple[Dataset, str]:
     """Return the texts, and the name of their split. Other data have the columns of the run's."""
-    own = run.config.data
+    of_training = run.config.data
     data = config.data
     if data is None:
         split = config.split or "test"
         texts = own_corpus(run, [split]).splits[split]
     else:
         trained = f"{run.folder} was trained on"
-        if data.multi_label and not own.multi_label:
+        if data.multi_label and not of_training.multi_label:
             raise ConfigError(f"data.multi_label: {trained} texts of one label each; leave it out")
-        if data.text_pair_column and not own.text_pair_column:
+        if data.text_pair_column and not of_training.text_pair_column:
             raise ConfigError(f"data.text_pair_column: {trained} single texts; leave it out")
-        data = data.like(own)
+        data = data.like(of_training)
         check(replace(config, data=data))
         texts, split = load_split(data, config.split, run.labels)
     if len(texts) == 0:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -27,30 +26,11 @@ from headscope.settings.config import (
     Count,
     DataConfig,
     Integer,
-    TrainConfig,
     is_run,
 )
 
 Dtype = Literal["float64", "float32", "bfloat16"]
 THE_RUNS = "null: the run's"
-
-
-@dataclass(config=STRICT, frozen=True, kw_only=True)
-class TuneConfig(TrainConfig):
-    """Search for good settings: Optuna proposes, trains, and prunes what is hopeless."""
-
-    space: str | None = key(None, "YAML file with the search space; null: configs/space.yaml")
-    trials: Count = key(50, "number of training runs, pruned ones included")
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.resume is not None:
-            yield "resume", "null", "the same command again continues a search"
-
-    def _absent(self) -> Iterator[str]:
-        yield from super()._absent()
-        if not all(any(distributions(name=name)) for name in ("optuna", "optuna-integration")):
-            yield "tune: Optuna is not installed; from the clone: pip install -e '.[tune]'"
 
 
 def _run_folder(run: str) -> str:

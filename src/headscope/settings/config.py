@@ -305,7 +305,7 @@ class InspectionConfig(Settings):
 
 @dataclass(config=STRICT, frozen=True)
 class SweepConfig(Settings):
-    """How the jobs of a sweep, or the trials of a search, are compared."""
+    """How the jobs of a sweep are compared."""
 
     metric: Metric = key("macro_f1", "validation score that ranks settings")
 

@@ -137,8 +137,7 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
         report.facts_of_training["best_step"],
         module.model,
         head_logger.probes,
-        module.objective,
-        report.temperature,
+        report.reading,
         ablated,
     )
 
@@ -150,7 +149,7 @@ def _add_contributions(trained: Trained, bar: Bar) -> None:
     texts = data.batches("validation")
     tokens = min(SPLIT_TOKENS, data.config.tokens_per_batch)
     (sample,) = draw_samples(texts, CONTRIBUTION_TEXTS, tokens, data.seed)
-    means = mean_contributions(module.model, sample, module.objective, trained.report.temperature)
+    means = mean_contributions(module.model, sample, trained.report.reading)
     trained.report.facts_of_training[CONTRIBUTIONS] = means._asdict()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from headscope.attention.functional import AttentionCall
 from headscope.data.batching import moved
 from headscope.ground.errors import UserError, first_line, listed
 from headscope.heads.capture import ablate, device_of, eval_mode, headed_layers, logits_of, observe
@@ -42,7 +43,8 @@ class Abilities:
     def __str__(self) -> str:
         """Return a line for each ability."""
         reasons = {name: why for name, why in asdict(self).items() if isinstance(why, str)}
-        return "\n".join(f"{name}: {f'no, {why}' if why else 'yes'}" for name, why in reasons.items())
+        cells = {name: f"no, {why}" if why else "yes" for name, why in reasons.items()}
+        return "\n".join(f"{name}: {cell}" for name, cell in cells.items())
 
 
 def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abilities:
@@ -63,9 +65,11 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
     shapes: dict[str, list[int]] = {}
 
     def observed() -> str:
-        with observe(classifier, lambda name, call: shapes.update({name: [*call.shape]})):
-            with torch.no_grad(), eval_mode(classifier):
-                logits_of(classifier, batch)
+        def note(name: str, call: AttentionCall) -> None:
+            shapes[name] = [*call.shape]
+
+        with observe(classifier, note), torch.no_grad(), eval_mode(classifier):
+            logits_of(classifier, batch)
         T = batch.token_ids.shape[1]
         others = [f"{name} {shape[1:]}" for name, shape in shapes.items() if shape[2:] != [T, T]]
         return f"maps are not of the {T} tokens: {listed(others[:1])}" if others else ""
@@ -81,11 +85,12 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
     def explained() -> str:
         tokens = ["" for _ in batch.token_ids[0]]
         inputs = moved(batch, device_of(classifier))
-        parts = explain(classifier, inputs, tokens, classifier.labels, classifier.objective)
+        parts = explain(classifier, inputs, tokens, classifier.reading)
         found["missed"] = parts.miss
         if abs(parts.miss) <= 10 * MOST_MISSED:
             return ""
-        return f"{signed(parts.miss)} of {signed(parts.log_odds)} is not attributed, by {parts.unknown}"
+        missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
+        return f"{missed} is not attributed, by {parts.unknown}"
 
     for ability in (observed, ablated, explained):
         found[ability.__name__] = _reason(ability)
@@ -97,5 +102,7 @@ def _reason(ability: Callable[[], str]) -> str:
         return ability()
     except NotObservedError as error:
         return first_line(error)
-    except (AssertionError, AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    except (RuntimeError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {first_line(error)}"

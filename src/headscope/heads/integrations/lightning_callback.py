@@ -20,7 +20,7 @@ from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, head_report, run_probe
 from headscope.heads.study import draw_samples, measure_attention
-from headscope.model.objective import Objective
+from headscope.model.objective import Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
@@ -145,7 +145,7 @@ class HeadLogger(AtValidation):
         super().__init__(config.every)
         self.probes = probes
         self.special = special
-        self.objective = objective
+        self.reading = Reading(recorder.index.classes, objective)
         self.config = config
         self.recorder = recorder
         self.seconds = 0.0
@@ -181,8 +181,7 @@ class HeadLogger(AtValidation):
             for name in CURVES:  # the Heads tab has all, of each head
                 means = [mean for measures in summary.values() for mean in measures[name][0]]
                 _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)
-        classes = self.recorder.index.classes
-        outputs = [run_probe(model, probe, classes, self.objective) for probe in self.probes]
+        outputs = [run_probe(model, probe, self.reading) for probe in self.probes]
         if outputs:
             self.recorder.write(step, head_report(outputs, summary))
         self.seconds += now(pl_module.device) - start

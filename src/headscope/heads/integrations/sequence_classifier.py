@@ -25,7 +25,7 @@ from headscope.heads.capture import device_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe
 from headscope.heads.study import Advance, Study, study, warn_below_chance
-from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import (
     accepts,
@@ -134,6 +134,11 @@ class SequenceClassifier(PretrainedClassifier):
         )
         return Probe(found, batch)
 
+    @property
+    def reading(self) -> Reading:
+        """What the logits mean."""
+        return Reading(self.labels, self.objective)
+
     def _check_call(self, batch: Batch) -> None:
         try:
             with eval_mode(self), torch.no_grad():
@@ -146,7 +151,7 @@ class SequenceClassifier(PretrainedClassifier):
 
     def output(self, probe: Probe) -> ProbeOutput:
         """Return what the model makes of a text, with the probabilities without each head."""
-        output = run_probe(self, probe, self.labels, self.objective, with_ablations=True)
+        output = run_probe(self, probe, self.reading, with_ablations=True)
         return named_as_captured(output)
 
     def notes_on(self, text: TextOrPair, probe: Probe, output: ProbeOutput) -> dict[str, str]:

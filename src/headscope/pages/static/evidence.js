@@ -1,4 +1,4 @@
-/* What the n-grams of a token say about the classes (data/evidence.py). */
+/* What the n-grams of a token say about the classes (data/ngrams.py, data/evidence.py). */
 
 import { lowerCase } from "./tokenizer.js";
 
@@ -8,77 +8,11 @@ const ENDS = new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu");
 const SIZES = [3, 4]; // of character n-grams within a word, its marked ends counted
 const WIDE = (value) => BigInt.asUintN(64, value);
 
-/* BLAKE2b (RFC 7693) in halves of 32 bits, low before high; 8 bytes of digest. */
-const START = new Uint32Array([
-  0xf3bcc908, 0x6a09e667, 0x84caa73b, 0xbb67ae85, 0xfe94f82b, 0x3c6ef372, 0x5f1d36f1, 0xa54ff53a,
-  0xade682d1, 0x510e527f, 0x2b3e6c1f, 0x9b05688c, 0xfb41bd6b, 0x1f83d9ab, 0x137e2179, 0x5be0cd19,
-]);
-const ORDERS = [
-  "0123456789abcdef", "ea489fd61c02b753", "b8c052fdae367194", "7931dcbe265a40f8",
-  "905724afe1bc683d", "2c6a0b834d75fe19", "c51fed4a0763928b", "db7ec13950f4862a",
-  "6fe9b308c2d714a5", "a2847615fb9e3cd0", "0123456789abcdef", "ea489fd61c02b753",
-].map((order) => Array.from(order, (digit) => parseInt(digit, 16)));
-const QUARTERS = [
-  [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15],
-  [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14],
-];
-
-function add(v, a, low, high) {
-  const sum = v[2 * a] + low;
-  v[2 * a + 1] = v[2 * a + 1] + high + (sum > 0xffffffff ? 1 : 0);
-  v[2 * a] = sum;
-}
-
-/* v[a] = (v[a] ^ v[b]) rotated right by a number of bits. */
-function turn(v, a, b, bits) {
-  let [low, high] = [v[2 * a] ^ v[2 * b], v[2 * a + 1] ^ v[2 * b + 1]];
-  if (bits >= 32) [low, high] = [high, low];
-  const rest = bits % 32;
-  v[2 * a] = rest === 0 ? low : (low >>> rest) | (high << (32 - rest));
-  v[2 * a + 1] = rest === 0 ? high : (high >>> rest) | (low << (32 - rest));
-}
-
-function compress(state, block, count, isLast) {
-  const v = new Uint32Array(32);
-  v.set(state);
-  v.set(START, 16);
-  v[24] ^= count;
-  if (isLast) {
-    v[28] = ~v[28];
-    v[29] = ~v[29];
-  }
-  for (const order of ORDERS) {
-    QUARTERS.forEach(([a, b, c, d], at) => {
-      const [x, y] = [order[2 * at], order[2 * at + 1]];
-      add(v, a, v[2 * b], v[2 * b + 1]);
-      add(v, a, block[2 * x], block[2 * x + 1]);
-      turn(v, d, a, 32);
-      add(v, c, v[2 * d], v[2 * d + 1]);
-      turn(v, b, c, 24);
-      add(v, a, v[2 * b], v[2 * b + 1]);
-      add(v, a, block[2 * y], block[2 * y + 1]);
-      turn(v, d, a, 16);
-      add(v, c, v[2 * d], v[2 * d + 1]);
-      turn(v, b, c, 63);
-    });
-  }
-  for (let at = 0; at < 16; at += 1) state[at] ^= v[at] ^ v[at + 16];
-}
-
-/* The first 8 bytes of the digest, as one number. */
+/* FNV-1a over code points. */
 function keyOf(text) {
-  const bytes = new TextEncoder().encode(text);
-  const state = Uint32Array.from(START);
-  state[0] ^= 0x01010000 ^ 8;
-  const blocks = Math.max(1, Math.ceil(bytes.length / 128));
-  const padded = new Uint8Array(128 * blocks);
-  padded.set(bytes);
-  for (let at = 0; at < blocks; at += 1) {
-    const isLast = at === blocks - 1;
-    const block = new Uint32Array(padded.buffer, 128 * at, 32);
-    compress(state, block, isLast ? bytes.length : 128 * (at + 1), isLast);
-  }
-  return (BigInt(state[1]) << 32n) | BigInt(state[0]);
+  let key = 0xcbf29ce484222325n;
+  for (const sign of text) key = WIDE((key ^ BigInt(sign.codePointAt(0))) * 0x100000001b3n);
+  return key;
 }
 
 /* The key of two n-grams in this order. */
@@ -117,9 +51,8 @@ export class Evidence {
   wordOf(piece) {
     if (!this.known.has(piece)) {
       const word = lowerCase(piece.normalize("NFKC"), this.lower).replace(ENDS, "");
-      const ngrams = [`word ${word}`];
-      for (const ngram of characterNgrams(word)) ngrams.push(`run ${ngram}`);
-      const keys = ngrams.map(keyOf);
+      const within = Array.from(characterNgrams(word), (ngram) => `\0${ngram}`);
+      const keys = [word, ...within].map(keyOf);
       const numbers = keys.map((key) => this.numberOf(key)).filter((number) => number >= 0);
       const isCharacter = this.character.test(word);
       this.known.set(piece, word === "" ? null : { key: keys[0], numbers, isCharacter });

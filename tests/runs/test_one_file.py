@@ -21,6 +21,8 @@ from headscope.training.resume import LAST, load_last, resumed_config
 from headscope.training.train import train
 from training_runs import Trained, edit_model
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 TEXTS = ["the film was lovely", "dark", "quite a day"]
 
 

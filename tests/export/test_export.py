@@ -14,9 +14,9 @@ import torch
 
 from bert_family import write_checkpoint
 from headscope.cli.predict import Texts, predict
+from headscope.data import ngrams
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.export import graph
-from headscope.export.classify import Classifier
 from headscope.export.graph import export
 from headscope.ground.errors import ConfigError, RunError
 from headscope.runs.folder import save_model
@@ -28,6 +28,8 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
+sys.modules["ngrams"] = ngrams  # which stands beside classify.py in an export
+Classifier = importlib.import_module("headscope.export.classify").Classifier
 LABELS = ["bad", "so-so", "Größe 東"]
 LENGTH = 24
 TRAINING = [

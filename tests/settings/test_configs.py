@@ -73,7 +73,6 @@ def test_every_command_has_its_configuration(name: str) -> None:
         "report": ["run=."],
     }
     check(composed(name, words.get(name, [])))
-    assert (CONFIGS.parent / "scripts" / f"{name}.py").exists()
 
 
 def test_the_public_keys_of_training_are_these() -> None:

@@ -29,6 +29,8 @@ from headscope.settings.config import ModelConfig, TrainConfig
 from headscope.training.train import train
 from training_runs import configured, reviews, unbroken_and_resumed
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 OWN = (2, 4)  # layers and heads of our own, not as many as there are below
 
 

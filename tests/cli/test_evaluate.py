@@ -18,6 +18,8 @@ from headscope.settings.checks import override
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
 from training_runs import Trained, write
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 
 def score(folder: Path, data: OtherDataConfig | None = None) -> tuple[object, str]:
     output = io.StringIO()

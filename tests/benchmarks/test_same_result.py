@@ -20,7 +20,7 @@ WEIGHTS = np.arange(6, dtype=np.float32).reshape(2, 3)
 @pytest.fixture(scope="module")
 def judge() -> Iterator[ModuleType]:
     """Yield the module; benchmarks/ is no package, and its names are common ones."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     import same_result
 
     yield same_result

@@ -169,7 +169,7 @@ def same_answer(
             len(probe.text.tokens),
             lambda logits: logits[:, classes] / run.temperature,
         )
-        output = run_probe(run.model, probe, run.labels, run.objective, run.temperature)
+        output = run_probe(run.model, probe, run.reading)
     np.testing.assert_allclose(found["logits"], parts.logits[0], atol=1e-4)
     heads_of = torch.stack([of_layer[0] for of_layer in parts.heads])
     sums = {"words": parts.words[0], "heads": heads_of, "biases": parts.biases[0]}

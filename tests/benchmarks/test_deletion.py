@@ -10,7 +10,7 @@ from torch import nn
 from headscope.data.batching import Batch
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from deletion import comprehensiveness, correlations, left_out, sufficiency
 

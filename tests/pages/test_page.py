@@ -11,7 +11,7 @@ import pytest
 from chromium import PageOpener
 from headscope.record.schema import PageText, Text
 from headscope.tab.html import STATIC, bundled, page
-from pages import texts_of
+from page_contents import texts_of
 from records import random_maps
 
 LAYERS, HEADS = 2, 3  # all different from the number of tokens, so that a swapped axis cannot pass

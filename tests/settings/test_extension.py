@@ -19,7 +19,7 @@ from headscope.training.train import train
 from training_runs import configured
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
-PAGE = Path(__file__).parents[1] / "docs/extending.md"
+PAGE = Path(__file__).parents[2] / "docs/extending.md"
 Write = Callable[[str], None]
 BROKEN = """
 import torch

@@ -20,6 +20,8 @@ from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import Scores
 from headscope.settings.config import InspectionConfig, TrainConfig
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 ENGLISH = ["Commercial", "Copyleft", "Copyleft Limited", "Permissive", "Unstated License", "[b]"]
 JAPANESE = ["許諾的なライセンス", "制限付きコピーレフト", "商用", "パブリックドメイン"]
 RUN = "outputs/rotten_tomatoes_2026-11-21_15-48-30"
