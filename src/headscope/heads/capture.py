@@ -326,11 +326,11 @@ def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterato
         runs = Runs(model)
         stack.enter_context(runs.counted())
         layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, HEADED)}
-        names = {name.partition("#")[0] for name in ablations}
-        for name in names & layers.keys():
+        changed = {name.partition("#")[0] for name in ablations}
+        for name in changed & layers.keys():
             ours = stack.enter_context(_ours(name, layers[name]))
             _ablate_runs(stack, ours, name, runs, ablations)
-        if names - layers.keys():
+        if changed - layers.keys():
             stack.enter_context(observe_transformers(model, ablations=ablations, runs=runs))
         yield
 

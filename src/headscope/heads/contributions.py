@@ -120,7 +120,7 @@ def decompose(
         sums_of: from the logits to the sums, such as `lambda logits: logits[:, :1]`.
     """
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        found = _contributions(gates, logits, sums_of(logits.double()))
+        found = _contributions(gates, logits, sums_of(logits.cpu().double()))
     return _with_unknown(found, model, inputs, num_tokens)
 
 
@@ -231,7 +231,7 @@ def share_among_heads(
 ) -> Shares:
     """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        return _shares(gates, sums_of(logits.double()))
+        return _shares(gates, sums_of(logits.cpu().double()))
 
 
 def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
@@ -451,7 +451,7 @@ def explain(
 
     inputs = moved(batch, device_of(model)).inputs
     with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
-        split = sums(logits.double())
+        split = sums(logits.cpu().double())
         parts = _contributions(gates, logits, split)
         shares = _shares(gates, split)
         maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])

@@ -37,6 +37,7 @@ from headscope.heads.places import (
     Owners,
     TextIds,
     carry_owners,
+    expanded_owners,
     get_owners,
     owners_of,
     set_owners,
@@ -183,19 +184,18 @@ class FixedGates(TorchFunctionMode):
         """Give tensors that are joined the owners of each; what has none is of no token."""
         owned = [get_owners(each) for each in tensors if each.numel()]
         first = next((each for each in owned if each is not None), None)
-        if first is None or any(each.ndim != first.ndim for each in tensors):
+        if first is None or any(each.ndim != joined.ndim for each in tensors):
             return joined
         T = self.num_tokens
         texts = first.narrow(dim, 0, 1) // (T + 1) * (T + 1)
-        parts = [get_owners(each) for each in tensors]
-        parts = [
-            texts.expand(each.shape) + T if own is None else own
-            for own, each in zip(parts, tensors, strict=True)
-        ]
+        parts: list[Tensor] = []
+        for each in tensors:
+            own = get_owners(each)
+            parts.append(texts.expand(each.shape) + T if own is None else own)
         owners = torch.cat(parts, dim)
         in_order = self.in_order(T).to(joined.device)
         if owners.shape[:2] == in_order.shape:
-            in_order = set_owners(joined, in_order)._headscope_owners
+            in_order = expanded_owners(in_order, joined.shape)
             is_none = owners % (T + 1) == T
             if bool((is_none | (owners == in_order)).all()):
                 owners = in_order  # what has none stands where tokens are missing, such as [CLS]
@@ -212,7 +212,7 @@ class FixedGates(TorchFunctionMode):
         size = (self.num_texts, self.num_tokens + 1)
         sums = torch.zeros(len(products), math.prod(size), dtype=torch.float64)
         sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
-        return sums.unflatten(1, size)
+        return sums.view(len(products), *size)
 
     def constant(self, constant: Any, like: Tensor) -> Any:
         """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
@@ -247,7 +247,7 @@ class FixedGates(TorchFunctionMode):
                 owners = sequences[-1]
             elif like.shape[:2] == (self.num_texts, self.num_tokens):
                 owners = self.in_order(self.num_tokens).to(like.device)
-        return None if owners is None else set_owners(like, owners)._headscope_owners  # type: ignore
+        return None if owners is None else expanded_owners(owners, like.shape)
 
     def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
         """Note a call of attention; texts and heads may be in one dimension."""

@@ -52,7 +52,7 @@ def tokens_of_row(row: Sequence[int], text: Sequence[int], starts: frozenset[int
     """
     S = len(row)
     n = len(text)
-    expected = max(1, n - 1 if S == n else min(S, n))
+    expected = max(1, n - 1 if n == S else min(S, n))
     for shift in sorted(range(1 - n, S), key=abs):
         place = max(shift, 0)
         token = max(-shift, 0)
@@ -145,13 +145,16 @@ def get_owners(value: Any) -> Owners | None:
     return getattr(value, "_headscope_owners", None)
 
 
-def set_owners(value: Tensor, owners: Owners | None) -> Tensor:
+def set_owners(value: Tensor, owners: Owners) -> Tensor:
     """Keep who owns the numbers of a tensor; `owners` has its first dimensions."""
-    if owners is not None and owners.shape != value.shape:
-        later = (1,) * (value.ndim - owners.ndim)
-        owners = owners.reshape(*owners.shape, *later).expand(value.shape)
-    value._headscope_owners = owners  # type: ignore[attr-defined]
+    value._headscope_owners = expanded_owners(owners, value.shape)  # type: ignore[attr-defined]
     return value
+
+
+def expanded_owners(owners: Owners, shape: Sequence[int]) -> Owners:
+    """Return owners of the first dimensions as those of all numbers."""
+    later = (1,) * (len(shape) - owners.ndim)
+    return owners.reshape(*owners.shape, *later).expand(*shape)
 
 
 def carry_owners(name: str, func: Callable[..., Any], args: Any, options: Any, to: Tensor) -> None:
@@ -171,7 +174,7 @@ def carry_owners(name: str, func: Callable[..., Any], args: Any, options: Any, t
     elif to.ndim == owners.ndim and to.shape[:-1] == owners.shape[:-1]:
         set_owners(to, owners[..., :1].expand(to.shape))
     elif to.shape[:2] == owners.shape[:2]:
-        set_owners(to, owners[(..., *[0] * (owners.ndim - 2))] if owners.ndim > 2 else owners)
+        set_owners(to, owners.flatten(2)[:, :, 0] if owners.ndim > 2 else owners)
 
 
 def varies(owners: Owners, constant: Tensor, num_tokens: int) -> bool:

@@ -61,7 +61,7 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         batch = classifier.probe(text).batch
     except (UserError, ValueError) as error:
         reason = first_line(error)
-        return Abilities(*[reason] * 3, trained=found["trained"] or reason)
+        return Abilities(reason, reason, reason, found["trained"] or reason)
     shapes: dict[str, list[int]] = {}
 
     def observed() -> str:
