@@ -16,7 +16,7 @@ from torch import Tensor
 from headscope.data.columns import class_names, numbers, text_rows
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, first_line, listed, warn
 from headscope.ground.files import write_free
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.capture import eval_mode, logits_of
@@ -26,7 +26,9 @@ from headscope.heads.integrations.sequence_classifier import (
     TextOrPair,
     study_texts,
 )
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.step import JOIN
+from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import find_checkpoint, import_transformers, read_tokenizer
 from headscope.pages.show import head_view, with_page
@@ -59,8 +61,7 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     texts: list[TextOrPair] = []
     if config.data is not None:
         texts, labels = labelled(config, config.data, classifier)
-        with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
-            study = study_texts(classifier, texts, labels, bar.update)
+        study = _studied(console, config.model, classifier, texts, labels)
         if config.against is not None:
             compare(console, config, classifier, texts, labels)
     shown = texts[0] if config.text is None else config.text
@@ -115,13 +116,29 @@ def compare(
     has = ours.objective.has(targets, len(ours.labels))
     answers = [_answers(model, texts, labels) for model in both]
     show_line(console, above(path, differences(answers[0], answers[1], has)))
-    with Bar(console, f"measuring every head of {path}") as bar:
-        study = study_texts(theirs, texts, labels, bar.update)
-    show_line(console, f"{path}: {study.answer}")
+    study = _studied(console, path, theirs, texts, labels)
+    if study is not None:
+        show_line(console, f"{path}: {study.answer}")
     if not isinstance(ours.objective, MultiLabel):
         words = words_apart(both, texts[:COMPARED], targets[:COMPARED].tolist())
         parts = "; ".join(f"{word} {signed(value)}" for word, value in words)
         show_line(console, f"words that add more here than in {path}: {parts}")
+
+
+def _studied(
+    console: Console,
+    path: str,
+    classifier: SequenceClassifier,
+    texts: list[TextOrPair],
+    labels: list[Any],
+) -> Study | None:
+    """Return which heads of a model matter; None, and a line, if they cannot be ablated."""
+    with Bar(console, f"measuring every head of {path} on {len(texts)} texts") as bar:
+        try:
+            return study_texts(classifier, texts, labels, bar.update)
+        except NotObservedError as error:
+            warn(f"{path}: {error}")
+            return None
 
 
 def _answers(

@@ -208,7 +208,7 @@ def _passing(call: HeadOutputs, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
 
 def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return d sum / d tensor for each tensor: 0 where it is not used."""
-    if not sums.requires_grad:
+    if not sums.requires_grad or not tensors:
         return [torch.zeros_like(tensor) for tensor in tensors]
     return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
 
@@ -314,7 +314,7 @@ def _gradients_of_rows(
 ) -> list[Float[Tensor, "N ..."]]:
     """Return the gradients of N sums, rows times an output: in one pass if its functions can."""
     zeros = [tensor.new_zeros(1).expand(len(rows), *tensor.shape) for tensor in tensors]
-    if not output.requires_grad:
+    if not output.requires_grad or not tensors:
         return zeros
     take = partial(torch.autograd.grad, output, tensors, retain_graph=True)
     try:

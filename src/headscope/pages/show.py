@@ -23,7 +23,6 @@ from headscope.heads.capture import (
     capture,
     device_of,
     eval_mode,
-    headed_layers,
     logits_of,
 )
 from headscope.heads.fixed_gates import token_vectors
@@ -201,11 +200,6 @@ def show(
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
     found = None
     if texts is not None:
-        if not headed_layers(classifier):
-            raise ValueError(
-                f"texts: the heads of {type(model).__name__} cannot be ablated, since it does not "
-                "use transformers' AttentionInterface; leave texts and labels out to see its maps"
-            )
         rows = as_list(texts, "texts")
         with Bar(terminal(), f"measuring every head on {len(rows)} texts") as bar:
             found = study_texts(classifier, rows, as_list(labels, "labels"), bar.update)

@@ -199,8 +199,13 @@ def _inspects(prepared: Prepared) -> bool:
     return prepared.setup.config.inspection.enabled
 
 
+def _records(prepared: Prepared) -> bool:
+    """Tell whether heads were recorded: those of some models cannot be observed."""
+    return prepared.head_logger is not None and not prepared.head_logger.is_off
+
+
 STEPS = (
-    Step("ablation", "ablating heads", _ablate_heads, _inspects),
+    Step("ablation", "ablating heads", _ablate_heads, _records),
     Step("contributions", "contributions of heads", _add_contributions, _inspects),
     Step(
         "baseline",

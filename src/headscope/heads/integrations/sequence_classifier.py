@@ -21,7 +21,8 @@ from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, first_line, listed, shown, warn
-from headscope.heads.capture import device_of
+from headscope.heads.capture import device_of, headed_layers
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe
 from headscope.heads.study import Advance, Study, study, warn_below_chance
@@ -325,7 +326,13 @@ def study_texts(
     """
     if len(texts) < 2:
         raise DataError(f"texts: expected 2 or more, got {len(texts)}")
-    classifier.batches(texts, labels)  # raises its errors before anything is measured
+    batches = classifier.batches(texts, labels)  # raises its errors before anything is measured
+    if not headed_layers(classifier, batches[0]):
+        raise NotObservedError(
+            f"texts: the heads of {type(classifier.model).__name__} cannot be ablated, since it "
+            "does not use transformers' AttentionInterface; leave texts and labels out to see its "
+            "maps"
+        )
     order = np.random.default_rng(0).permutation(len(texts))
     chooses, others = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])

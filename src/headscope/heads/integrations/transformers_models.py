@@ -192,6 +192,7 @@ def _wrapped(function: AttentionFunction) -> AttentionFunction:
                 watch.observer(watch.names[module], call)
         for ablation in ablations:
             head_outputs = ablation.outputs(head_outputs.transpose(1, 2)).transpose(1, 2)
+            head_outputs = head_outputs.contiguous()  # as JetMoE needs it
         return head_outputs, weights
 
     return attention
