@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: train demo test test-slow test-hard check format
+.PHONY: train demo test test-slow test-hard check audit format
 
 # outputs/first, unless there is one already or ARGS choose the folder. Then headscope names the run by data and time.
 FIRST := $(if $(wildcard outputs/first)$(filter name=% resume=% outputs_dir=% -m --multirun --help,$(ARGS)),,name=first)
@@ -35,6 +35,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Known faults of the tested versions; asks pypi.org.
+audit: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
     python benchmarks/deletion.py outputs/first             # a run; 2 to 5 minutes on one core
     python benchmarks/deletion.py outputs/first --texts 100
+    python benchmarks/deletion.py outputs/first --heads     # heads, not tokens: 1 to 10 minutes
 
 Prints a table: comprehensiveness and sufficiency (DeYoung et al. 2020, ERASER), means over the
 shares 1, 5, 10, 20 and 50 % of a text's tokens and over test texts, with standard errors; seconds
@@ -20,16 +21,22 @@ All methods are of the log-odds of the prediction against the runner-up:
     attention rollout      Abnar and Zuidema 2020
     leaving one out        one token hidden at a time
 
+With --heads: how each head's share of the log-odds, and all that passes through it, correlate with
+what the log-odds lose when the head, or two at once, are ablated to zero: over the heads of all
+texts, and over heads, each the mean of the texts.
+
 Tokens are hidden by the key padding mask, not deleted as in the paper: the others keep their
 places. Special tokens are neither ranked nor hidden. Shape letters: B texts, N texts in all, T
 positions, S shares, C classes, D width.
 """
 
 import argparse
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import combinations
 from typing import Any
 from unittest.mock import patch
 
@@ -39,8 +46,8 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
-from headscope.heads.capture import capture, eval_mode, readout_position
-from headscope.heads.contributions import decompose, likeliest_log_odds
+from headscope.heads.capture import ablate, capture, eval_mode, headed_layers, readout_position
+from headscope.heads.contributions import decompose, likeliest_log_odds, share_among_heads
 from headscope.heads.fixed_gates import RULES, FixedGates
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
@@ -50,6 +57,7 @@ from side_by_side import table
 
 STEPS = 20
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # the bins of ERASER, section 4
+NUM_PAIRS = 60  # of heads that are ablated at once, at most
 NUM_RANDOM = 5  # random rankings, whose mean is chance
 Method = Callable[[nn.Module, Batch, Objective], Float[Tensor, "B T"]]
 
@@ -304,11 +312,74 @@ def correlations(
     return torch.stack(found)
 
 
+def head_scores(
+    model: nn.Module, batch: Batch, objective: Objective
+) -> dict[str, Float[Tensor, "B A"]]:
+    """Return two scores of each of the A heads of all layers: shares, and what passes through."""
+
+    def log_odds(logits: Float[Tensor, "B C"]) -> Float[Tensor, "B 1"]:
+        return likeliest_log_odds(logits, objective)
+
+    own = (model, batch.inputs, batch.token_ids.shape[1], log_odds)
+    shares = share_among_heads(*own)
+    pairs = zip(shares.heads, shares.head_biases, strict=True)
+    through = [of_layer.sum(dim=2) for of_layer in decompose(*own).heads]
+    layers = {
+        "shared alike": [of_layer.sum(dim=2) + biases for of_layer, biases in pairs],
+        "all that passes through": through,
+    }
+    return {name: torch.cat(each, dim=1)[..., 0] for name, each in layers.items()}
+
+
+def lost_without(
+    model: nn.Module, batch: Batch, objective: Objective, heads: Sequence[tuple[int, int]]
+) -> Float[Tensor, " B"]:
+    """Return what the log-odds of each text lose with some heads ablated to zero."""
+    toward = direction(model, batch, objective)
+    with torch.no_grad():
+        whole = model(*batch.inputs).double()
+        with ablate(model, dict.fromkeys(heads, "zero")):
+            without = model(*batch.inputs).double()
+    return ((whole - without) * toward).sum(dim=-1)  # type: ignore[no-any-return]
+
+
+def compare_heads(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> None:
+    """Print how scores of heads correlate with ablation of one, and of two at once."""
+    counts = list(headed_layers(model).values())
+    heads = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+    single = [(number,) for number in range(len(heads))]
+    double = [*combinations(range(len(heads)), 2)]
+    double = random.Random(0).sample(double, min(len(double), NUM_PAIRS))
+    scores = [head_scores(model, batch, objective) for batch in batches]
+    rows = []
+    for title, sets in (("one", single), ("two", double)):
+        losses = [
+            torch.stack(
+                [lost_without(model, each, objective, [heads[at] for at in own]) for own in sets], 1
+            )
+            for each in batches
+        ]
+        lost = torch.cat(losses)  # [N, sets]
+        for name in scores[0]:
+            of_heads = torch.cat([each[name] for each in scores])  # [N, A]
+            found = torch.stack([of_heads[:, list(own)].sum(dim=1) for own in sets], dim=1)
+            figures = []
+            for pair in (torch.stack([found, lost]), torch.stack([found, lost]).mean(dim=1)):
+                flat = pair.flatten(1)  # [2, heads of all texts]
+                ranks = flat.argsort(dim=-1).argsort(dim=-1).double()
+                both = (ranks.corrcoef()[0, 1], flat.corrcoef()[0, 1])
+                figures.append(" / ".join(f"{each:.2f}" for each in both))
+            rows.append([f"{title}, {name}", *figures])
+    columns = ["ablated heads, score", "Spearman / Pearson, heads of all texts", "means over texts"]
+    print(table(columns, rows))
+
+
 def main() -> None:
     """Measure the methods on test texts, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="a run folder")
     parser.add_argument("--texts", type=int, default=300)
+    parser.add_argument("--heads", action="store_true", help="heads instead of tokens")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -319,6 +390,10 @@ def main() -> None:
     )
     texts = data.batches("test")
     (batches,) = draw_samples(texts, options.texts, 2048, 0)
+    if options.heads:
+        with eval_mode(run.model):
+            compare_heads(run.model, batches, run.objective)
+        return
     special = special_tokens(run.tokenizer).fixed
     removed: list[Tensor] = []
     rows = []

@@ -33,7 +33,7 @@ from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer
 
 from headscope.data.batching import encode_texts
-from headscope.data.evidence import EvidenceVocabulary, known_ngrams
+from headscope.data.evidence import KnownNgrams, known_ngrams
 from headscope.data.licenses import load_licenses
 from headscope.data.tokenizer import CLASS, PADDING, SEPARATOR, UNKNOWN, trained_tokenizer
 from headscope.export.graph import export
@@ -208,7 +208,7 @@ def run_folder(
     config = TrainConfig(model=replace(size), data=DataConfig(max_length=LENGTH))
     known = None
     if size.evidence:
-        none = EvidenceVocabulary(np.zeros(0, np.uint64))
+        none = KnownNgrams(np.zeros(0, np.uint64))
         words = encode_texts(tokenizer, [(text,) for text in texts], none).words
         assert words is not None
         known = known_ngrams(words)

@@ -85,6 +85,7 @@ def opening_pages(browser: Any, path: Path) -> Iterator[PageOpener]:
             return tab
 
         yield opener
+    requests = [url for url in requests if not url.startswith("blob:")]  # the page's own Worker
     assert {url.split("#")[0].rsplit("/", 1)[-1] for url in requests} <= {path.name}
     assert complaints == []
 

@@ -25,7 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from bert_family import write_checkpoint
 from headscope.ground.signals import Stopped
-from headscope.results.report import Report
+from headscope.results.metrics import Results
 from headscope.settings.checks import override
 from headscope.settings.config import (
     DataConfig,
@@ -154,7 +154,7 @@ def any_classes(folder: Path) -> TrainConfig:
 class Trained:
     """A run that many tests read and none writes to, what its training returned, and what it printed."""
 
-    report: Report
+    report: Results
     screen: str
 
     @property
@@ -249,7 +249,7 @@ def changed(config: TrainConfig, key: str, value: object) -> TrainConfig:
 
 def unbroken_and_resumed(
     config: TrainConfig, checkpoint: Path, interrupt_at: Callable[..., None]
-) -> tuple[Report, Report]:
+) -> tuple[Results, Results]:
     """Train without a break; and stopped after two steps, resumed without the checkpoint."""
     expected = train(config)
     broken = replace(config, name="broken")

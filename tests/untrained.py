@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.evidence import EvidenceVocabulary, WordTexts, known_ngrams
+from headscope.data.evidence import KnownNgrams, WordTexts, known_ngrams
 from headscope.data.tokenizer import train_tokenizer
 from headscope.runs.folder import save_model
 from headscope.runs.setup import Chosen, Setup
@@ -20,7 +20,7 @@ LABELS = ["good", "bad", "so so"]
 
 def words_of(tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]]) -> WordTexts:
     """Return the words of texts or pairs, as training counts them."""
-    words = encode_texts(tokenizer, rows, EvidenceVocabulary(np.zeros(0, np.uint64))).words
+    words = encode_texts(tokenizer, rows, KnownNgrams(np.zeros(0, np.uint64))).words
     assert words is not None
     return words
 

@@ -8,11 +8,21 @@ import torch
 from torch import nn
 
 from headscope.data.batching import Batch
+from headscope.heads.capture import ablate
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
+from headscope.settings.config import ModelConfig
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from deletion import comprehensiveness, correlations, left_out, sufficiency
+from deletion import (
+    comprehensiveness,
+    correlations,
+    head_scores,
+    left_out,
+    lost_without,
+    sufficiency,
+)
 
 CLASS, SEPARATOR, DECIDES = 2, 3, 7
 SPECIAL = (CLASS, SEPARATOR)
@@ -66,3 +76,24 @@ def test_leaving_a_token_out_names_the_one_that_decides_and_correlates_with_itse
     for sign in (1, -1):
         found = correlations([texts], [sign * ranked], [ranked], SPECIAL)
         torch.testing.assert_close(found, torch.full((2, 2), float(sign)).double())
+
+
+def test_what_is_lost_without_all_heads_is_all_that_tells_texts_apart() -> None:
+    """Read at [CLS]: without heads every text has the same logits."""
+    config = ModelConfig(d_model=12, num_heads=2, num_layers=2, evidence=False)
+    torch.manual_seed(0)
+    model = TextClassifier(config, 11, 3, len(TEXT)).double().eval()
+    texts = batch([TEXT, TEXT[:1] + TEXT[3:]])
+    scores = head_scores(model, texts, ONE_CLASS)
+    for of_heads in scores.values():
+        assert of_heads.shape == (2, 4)
+        assert of_heads.abs().min() > 1e-9
+    every = [(layer, head) for layer in range(2) for head in range(2)]
+    lost = lost_without(model, texts, ONE_CLASS, every)
+    whole = model(*texts.inputs).topk(2).indices  # [B, 2]
+    with ablate(model, dict.fromkeys(every, "zero")):
+        left = model(*texts.inputs).gather(1, whole)  # [B, 2]
+    now = model(*texts.inputs).gather(1, whole)
+    difference = (now - left)[:, 0] - (now - left)[:, 1]
+    torch.testing.assert_close(lost, difference.detach(), rtol=0, atol=1e-12)
+    assert not lost_without(model, texts, ONE_CLASS, []).any()

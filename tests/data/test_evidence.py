@@ -11,7 +11,7 @@ import torch
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import (
     FOLDS,
-    EvidenceVocabulary,
+    KnownNgrams,
     Vocabulary,
     WordTexts,
     assign_folds,
@@ -193,9 +193,9 @@ def test_a_label_that_is_noise_is_not_told_to_its_own_text() -> None:
 
 def test_the_keys_are_kept_as_a_tensor_and_must_be_sorted() -> None:
     known = known_ngrams(words(*TEXTS))
-    assert (EvidenceVocabulary.of(known.tensor()).keys == known.keys).all()
+    assert (KnownNgrams.of(known.tensor()).keys == known.keys).all()
     with pytest.raises(ValueError, match="expected sorted keys"):
-        EvidenceVocabulary.of(known.tensor().flip(0))
+        KnownNgrams.of(known.tensor().flip(0))
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe"])
@@ -203,7 +203,7 @@ def test_any_tokenizer_gives_tokens_with_evidence(tmp_path: Path, kind: str) -> 
     pairs = [("The Cat sat", "on the mat."), ("ＴＨＥ cat", "吾輩は猫である"), ("a cat", "THE mat")]
     flat = [text for pair in pairs for text in pair]
     tokenizer = trained_tokenizer(flat, TokenizerConfig(kind, 300, 1), 64, tmp_path)
-    texts = encode_texts(tokenizer, pairs, EvidenceVocabulary(np.zeros(0, np.uint64))).words
+    texts = encode_texts(tokenizer, pairs, KnownNgrams(np.zeros(0, np.uint64))).words
     assert texts is not None
     encoded = encode_texts(tokenizer, pairs, known_ngrams(texts))
     assert encoded.evidence is not None

@@ -29,7 +29,8 @@ from headscope.training.prepare import resolved
 from untrained import untrained
 
 sys.modules["ngrams"] = ngrams  # which stands beside classify.py in an export
-Classifier = importlib.import_module("headscope.export.classify").Classifier
+classify = importlib.import_module("headscope.export.classify")
+Classifier = classify.Classifier
 LABELS = ["bad", "so-so", "Größe 東"]
 LENGTH = 24
 TRAINING = [
@@ -260,9 +261,25 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
         for answer, prediction in zip(answers, load_run(run).predict(HOSTILE[:7]), strict=True):
             assert answer["prediction"] == prediction.label
             assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=3e-6)
-        for content in ('{"texts": []}', '{"texts": [1]}', "{"):
-            headers = {"content-type": "application/json"}
-            assert client.post("/classify", content=content, headers=headers).status_code == 422
+        headers = {"content-type": "application/json"}
+        rejected = ('{"texts": []}', '{"texts": [1]}', "{", '{"texts": [NaN]}', '{"texts": NaN}')
+        long = json.dumps({"texts": ["x" * 60_000] * 2})
+        for content in (*rejected, r'{"texts": ["\ud800"]}', '{"texts": ["x", 7654321]}', long):
+            found = client.post("/classify", content=content, headers=headers)
+            assert found.status_code == 422
+            assert "7654321" not in found.text
+            assert len(found.text) < 300
+        for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
+            assert client.post("/classify", content=content, headers=headers).status_code == 413
+
+
+def test_a_long_word_is_not_kept(tmp_path: Path) -> None:
+    """Each of those that are kept might have a megabyte."""
+    classifier = Classifier(exported(write_run(tmp_path / "run")))
+    classify.kept_word.cache_clear()
+    classifier.predict(["x" * 65, "y" * 64])
+    assert classify.kept_word.cache_info().currsize == 2  # y, and "" of [CLS]
+    assert classify.kept_word.cache_info().maxsize <= 32_768
 
 
 def test_mistakes_are_one_line_and_leave_nothing(

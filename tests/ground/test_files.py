@@ -12,6 +12,8 @@ from headscope.data.source import load_source
 from headscope.ground.errors import RunError
 from headscope.ground.files import (
     cache_folder,
+    cached,
+    check_links,
     new_folder,
     read_json,
     replacing,
@@ -125,6 +127,50 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache_folder(None).parent == tmp_path
 
 
+def test_the_cache_is_nobody_elses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever made it first in /tmp could put arrays there that are trained on."""
+    cache = tmp_path / "cache"
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: str(cache))
+    assert cache_folder(None).stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)
+    assert cache_folder(None).stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: cache.stat().st_uid + 1)
+    with pytest.raises(OSError, match=r"belongs to another user \(the cache; .* data.cache_dir"):
+        cache_folder(None)
+    cache.chmod(0o770)
+    assert cache_folder(str(cache)).stat().st_mode & 0o777 == 0o770  # you have named it
+
+
+@pytest.mark.parametrize("kind", ["another's", "damaged", "a link", "a folder", "a pipe"])
+def test_a_cached_file_is_what_was_written_under_its_name_or_written_anew(
+    tmp_path: Path, kind: str
+) -> None:
+    written: list[str] = []
+
+    def kept(name: str) -> Path:
+        return cached(
+            tmp_path / "cache" / name, lambda path: written.append(name) or path.write_text(name)
+        )
+
+    mine, others = kept("a.json"), kept("b.json")
+    assert (kept("a.json"), kept("b.json"), written) == (mine, others, ["a.json", "b.json"])
+    if kind == "damaged":
+        mine.write_text("x.json")
+    else:
+        mine.unlink()
+    if kind == "another's":
+        others.rename(mine)
+    elif kind == "a link":
+        mine.symlink_to(others)
+    elif kind == "a folder":
+        mine.with_stem(f"a-{'0' * 32}").mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(mine)
+    assert kept("a.json") == mine
+    assert (mine.read_text(), written[2:]) == ("a.json", ["a.json"])
+    assert not mine.is_symlink()
+
+
 @pytest.mark.parametrize("kind", ["read-only", "a file"])
 def test_a_cache_that_cannot_be_written_names_the_key_that_chooses_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -137,6 +183,19 @@ def test_a_cache_that_cannot_be_written_names_the_key_that_chooses_another(
     with pytest.raises(OSError, match=r"choose another folder: data\.cache_dir") as caught:
         load_source(DataConfig(path=str(tmp_path / "rows.csv"), cache_dir=str(path)))
     assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("name", ["labels.json", "inspect", "heads/new/index.json", ".lock"])
+def test_a_link_that_leads_outside_a_folder_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / "loop").symlink_to("loop")
+    (folder / "inside").symlink_to(folder / "labels.json")
+    (tmp_path / "latest").symlink_to(folder)
+    check_links(tmp_path / "latest")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=f"{name} is a link that leads outside the folder"):
+        check_links(tmp_path / "latest")
 
 
 DAMAGE = {

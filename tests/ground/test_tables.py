@@ -2,14 +2,18 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headscope.data.rows import read_rows
 from headscope.ground.errors import DataError
-from headscope.ground.tables import write_rows
+from headscope.ground.tables import csv_cell, from_csv_cell, write_frame, write_rows
 
 
 def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:
@@ -18,7 +22,7 @@ def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:
         write_rows(str(tmp_path / name), written, [])
         assert [*read_rows(str(tmp_path / name))] == written
     write_rows(str(tmp_path / "none.csv"), [], ["text", "prediction"])
-    assert (tmp_path / "none.csv").read_text() == "text,prediction\n"
+    assert (tmp_path / "none.csv").read_text() == '"text","prediction"\n'
 
 
 def test_an_error_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
@@ -34,9 +38,14 @@ def test_an_error_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -
     ("cell", "written"),
     [
         *((cell, f"'{cell}") for cell in ("=cmd|'/c calc'!A0", "-2+cmd|'/c calc'!A0", "@SUM(1)")),
-        *((cell, f"'{cell}") for cell in ("\t=1", "\r=1", " =1", "＝A1")),
+        *((cell, f"'{cell}") for cell in (" =1", "＝A1")),
+        ("\t=1", "\t'=1"),
+        ("\r=1", "\r'=1"),
         *((cell, cell) for cell in ("-1.5", "+3", "-1e-05", "-5 %", "-1.234,50", "-", "a=b", "'")),
         *((cell, cell) for cell in ("+1 (555) 123-4567", "one\ttwo\r\nthree", "日本")),
+        ("foo;=cmd", "foo;'=cmd"),  # where ; separates
+        ('a\n-b;"=c"\t @d; -1.5', "a\n'-b;'\"=c\"\t' @d; -1.5"),
+        ("'@support", "''@support"),
         ("\x1b[2J\x9b31m\x00\x7f\u2028", "\ufffd[2J\ufffd31m\ufffd\ufffd\u2028"),
     ],
 )
@@ -46,6 +55,35 @@ def test_no_cell_of_a_csv_file_is_a_formula_or_a_command(
     write_rows(str(tmp_path / "out.csv"), [{cell: cell}], [])
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert [*csv.reader(file)] == [[written], [written]]
+
+
+@given(
+    st.text(st.sampled_from("'\"=+-@＝;,\t\r\n 1a\ufeff"))
+    | st.text(st.characters(exclude_categories=["Cc", "Cs"]))
+)
+def test_every_text_comes_back_from_a_cell_which_is_no_formula_wherever_it_is_cut(
+    text: str,
+) -> None:
+    cell = csv_cell(text)
+    assert from_csv_cell(cell) == text
+    for part in re.split("[;\t\r\n]", cell):
+        first = part.lstrip(' "\ufeff\u200b\u2003\u3000')[:1]
+        assert first not in [*"=@＝＠＋－"]
+        assert first not in [*"+-"] or not re.search("[A-DF-Za-df-z]", part)
+
+
+def test_all_text_of_a_csv_file_stands_in_quotation_marks(tmp_path: Path) -> None:
+    """Or `-1,2+cmd` would be a formula where ; separates."""
+    table = pd.DataFrame({"=a": [-1.0, float("nan")], "b;=c": ["x;=cmd", None], "n": [1, 2]})
+    lines = ['"\'=a","b;\'=c","n"', '-1.0,"x;\'=cmd",1', '"","",2']
+    write_frame(tmp_path / "frame.csv", table)
+    assert (tmp_path / "frame.csv").read_text().splitlines() == lines
+    write_rows(
+        str(tmp_path / "rows.csv"),
+        table.astype(object).where(table.notna(), None).to_dict("records"),
+        [],
+    )
+    assert (tmp_path / "rows.csv").read_text().splitlines() == lines
 
 
 def test_json_is_strict_where_python_is_not_and_escapes_control_characters(tmp_path: Path) -> None:

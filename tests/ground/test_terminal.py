@@ -23,6 +23,8 @@ def test_no_line_and_no_table_prints_a_control_character_of_a_text() -> None:
     console = terminal(Console(file=shown, width=200))
     show_line(console, HOSTILE, HOSTILE)
     console.print(plain_table([HOSTILE], [HOSTILE], [[HOSTILE, HOSTILE]]))
+    show_line(console, "good\u202e \u2066", "\u200f")
+    assert "good<U+202E> <U+2066><U+200F>" in shown.getvalue()
     assert COMMANDS & set(shown.getvalue()) == set()
     assert shown.getvalue().count("title") == 6
 

@@ -399,6 +399,25 @@ def test_an_explanation_is_printed_words_first() -> None:
     assert len(lines[3]) <= TABLE_WIDTH
 
 
+def test_words_are_sums_of_their_pieces_and_the_start_and_end_of_the_text_are_no_words() -> None:
+    spans = [("warm", 1, 3), (",", 3, 4), ("film", 4, 6), ("ref", 6, 7), ("warm", 7, 9)]
+    found = replace(explained(), spans=spans)  # [0], [9], [10] are in no word
+    words = dict(found.ranked_words())
+    sums = {"warm": found.words[[1, 2, 7, 8]].sum(), ",": found.words[3]}
+    sums |= {"film": found.words[4:6].sum(), "ref": found.words[6]}
+    assert words == pytest.approx(sums, abs=1e-12)
+    ends = found.words[[0, 9, 10]].sum()
+    total = sum(words.values()) + ends + found.biases + found.miss
+    assert total == pytest.approx(found.log_odds, abs=1e-12)
+    lines = str(found).splitlines()
+    assert lines[1].endswith(f"; all {signed(sum(words.values()))}")
+    assert lines[2] == f"start and end of the text: {signed(ends)}"
+    assert lines[3].startswith("biases: ")
+    assert lines[4].split()[-4:] == ["others", "ends", "biases", "sum"]
+    assert lines[-1].split()[-3] == signed(ends)
+    assert str(replace(found, spans=[])).splitlines()[1] == "words: all 0.00"
+
+
 def test_mean_contributions_are_those_of_each_text() -> None:
     model, (ids, padding, _) = classifier(num_layers=2), inputs()
     batch = Batch(ids, padding, None, torch.tensor([-1, -1]), torch.tensor([0, 1]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headscope.data.evidence import Evidence
+from headscope.data.evidence import Ngrams
 from headscope.heads.capture import ablate, capture, headed_layers
 from headscope.model.classifier import TextClassifier, TokenEvidence
 from headscope.settings.config import ModelConfig
@@ -13,11 +13,11 @@ NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
 
 
 @pytest.fixture
-def evidence() -> Evidence:
+def evidence() -> Ngrams:
     torch.manual_seed(0)
     places = torch.randint(0, TEXTS * LENGTH, (41,))
     places += places % LENGTH == 0  # none at [CLS]
-    return Evidence(torch.randint(0, NGRAMS, (41,)), places, torch.tensor([0, 1, 0, 1, 1]))
+    return Ngrams(torch.randint(0, NGRAMS, (41,)), places, torch.tensor([0, 1, 0, 1, 1]))
 
 
 def filled(dropout: float = 0.0) -> TokenEvidence:
@@ -28,7 +28,7 @@ def filled(dropout: float = 0.0) -> TokenEvidence:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_token_says_the_sum_of_its_ngrams(evidence: Evidence, training: bool) -> None:
+def test_a_token_says_the_sum_of_its_ngrams(evidence: Ngrams, training: bool) -> None:
     layer = filled().train(training)
     expected = torch.zeros(TEXTS, LENGTH, CLASSES, dtype=torch.float64)
     for ngram, place in zip(evidence.ids.tolist(), evidence.places.tolist(), strict=True):
@@ -38,10 +38,10 @@ def test_a_token_says_the_sum_of_its_ngrams(evidence: Evidence, training: bool) 
     torch.testing.assert_close(layer(evidence, LENGTH), expected, atol=1e-12, rtol=0)
 
 
-def test_ngrams_are_dropped_whole_in_training_alone(evidence: Evidence) -> None:
+def test_ngrams_are_dropped_whole_in_training_alone(evidence: Ngrams) -> None:
     layer = filled(dropout=0.5)
     torch.nn.init.ones_(layer.weight)
-    one = Evidence(torch.arange(NGRAMS), torch.arange(NGRAMS), torch.zeros(1, dtype=torch.long))
+    one = Ngrams(torch.arange(NGRAMS), torch.arange(NGRAMS), torch.zeros(1, dtype=torch.long))
     said = layer(one, NGRAMS)[0] / layer.fold_ratios[0]
     assert {round(value, 9) for value in said.flatten().tolist()} == {0.0, 2.0}
     assert ((said == 0).all(dim=1) | (said != 0).all(dim=1)).all()
@@ -69,7 +69,7 @@ def classifier(**settings: object) -> TextClassifier:
     return model
 
 
-def inputs(model: TextClassifier, evidence: Evidence) -> tuple[object, ...]:
+def inputs(model: TextClassifier, evidence: Ngrams) -> tuple[object, ...]:
     ids = 3 + (torch.arange(TEXTS * LENGTH).view(TEXTS, LENGTH) * 11) % 28
     ids[:, 0] = 2
     padding = torch.arange(LENGTH) >= torch.tensor([7, 5, 4, 6, 3])[:, None]
@@ -78,7 +78,7 @@ def inputs(model: TextClassifier, evidence: Evidence) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_with_other_poolings_tokens_bypass_attention(pooling: str, evidence: Evidence) -> None:
+def test_with_other_poolings_tokens_bypass_attention(pooling: str, evidence: Ngrams) -> None:
     model = classifier(pooling=pooling)
     off = {(name, head): "zero" for name in headed_layers(model) for head in range(3)}
     with torch.no_grad(), ablate(model, off):  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_with_other_poolings_tokens_bypass_attention(pooling: str, evidence: Evi
     "settings", [{}, {"window": 2}, {"num_kv_heads": 1}, {"attention": "shared_projection"}]
 )
 def test_the_last_block_makes_the_same_first_vector_alone(
-    settings: dict[str, object], evidence: Evidence
+    settings: dict[str, object], evidence: Ngrams
 ) -> None:
     model = classifier(**settings)
     given = inputs(model, evidence)
@@ -102,7 +102,7 @@ def test_the_last_block_makes_the_same_first_vector_alone(
     assert {tuple(weights.shape) for weights in maps.values()} == {(TEXTS, 3, LENGTH, LENGTH)}
 
 
-def test_evidence_reaches_the_values_past_the_norm(evidence: Evidence) -> None:
+def test_evidence_reaches_the_values_past_the_norm(evidence: Ngrams) -> None:
     """Twice the evidence moves a value by twice as much, which a norm before it would not let through."""
     model = classifier(num_layers=1)
     block, seen = model.encoder.blocks[0], []

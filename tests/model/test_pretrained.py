@@ -126,6 +126,17 @@ REJECTED: dict[str, tuple[Any, str]] = {
     "no config": (_without("config.json"), r"No such file.*config\.json"),
     "no JSON": (lambda folder: (folder / "config.json").write_text("{"), "Expecting property name"),
     "a layer less": (_lacks_a_layer, r"weights do not fit its config\.json: bert\.encoder\.layer"),
+    "weights elsewhere": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text(
+            '{"weight_map": {"a": "../../outside/w.safetensors"}}'
+        ),
+        r"model\.safetensors\.index\.json: expected files in its folder, got \.\./\.\./outside",
+    ),
+    "more weights than its file": (
+        _changed(vocab_size=50_000_000),
+        r"config\.json: expected weights as in its files, got \d+ MiB",
+    ),
+    "a million layers": (_changed(num_hidden_layers=10**6), "num_hidden_layers: expected at most"),
     "another width": (_changed(intermediate_size=38), r"weights do not fit its config\.json"),
     "a smaller vocabulary": (_changed(vocab_size=20), "ids up to .*, its embedding 20 rows"),
     "broken weights": (

@@ -19,11 +19,10 @@ from headscope.cli.inspect import inspect
 from headscope.cli.pages import page
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import known_ngrams
-from headscope.data.tokenizer import shown_tokens, train_tokenizer
+from headscope.data.tokenizer import shown_tokens, train_tokenizer, visible
 from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
-from headscope.heads.contributions import decompose
-from headscope.heads.step import make_probe, run_probe
+from headscope.heads.step import make_probe, run_probe, text_of
 from headscope.pages.live import Example, live_html
 from headscope.pages.pack import live_content, tokenizer_content
 from headscope.pages.shown_run import ShownRun, load_shown
@@ -45,16 +44,25 @@ TEXTS = [
     "quite dark " * 40,
 ]
 READ = """([parts, ablations]) => {
-  const steps = classifier.steps(parts, { ablations: new Map(ablations) });
-  let step = steps.next();
-  while (!step.done) step = steps.next();
-  const result = step.value;
-  const arrays = [...result.arrays].map(([name, { shape, values }]) => {
+  const { finished } = modules.classifier;
+  const { text, logits, maps } = finished(
+    classifier.steps(parts, { ablations: new Map(ablations) }));
+  const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
     return [name, shape ?? [values.length], [...values]];
   });
-  const { tokens, segments } = result.text;
-  return { tokens, segments, logits: [...result.logits], arrays };
+  const { tokens, segments } = text;
+  return { tokens, segments, logits: [...logits], arrays };
 }"""
+SUMS = (
+    "words",
+    "heads",
+    "head_biases",
+    "past",
+    "past_biases",
+    "biases",
+    "through",
+    "log_odds",
+)
 NGRAMS = """([content, keys, ratios, texts]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   const table = BigUint64Array.from(keys, BigInt);
@@ -64,6 +72,10 @@ NGRAMS = """([content, keys, ratios, texts]) => {
 ENCODE = """([content, rows]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   return rows.map(row => tokenizer.encode(row)).map(({ ids, tokens }) => [ids, tokens]);
+}"""
+SPANS = """([content, rows]) => {
+  const tokenizer = new modules.tokenizer.Tokenizer(content);
+  return rows.map(row => tokenizer.encode(row)).map(it => [it.tokens, it.words, it.places]);
 }"""
 TYPE = """text => {
   const box = document.querySelector("textarea");
@@ -86,9 +98,15 @@ def script(browser: Any) -> Iterator[Any]:
         yield tab
 
 
-def made(folder: Path, num_classes: int = 3, is_pair: bool = False, **model: Any) -> ShownRun:
+def made(
+    folder: Path,
+    num_classes: int = 3,
+    is_pair: bool = False,
+    max_length: int = 32,
+    **model: Any,
+) -> ShownRun:
     """Return a run whose every weight, bias and ratio is random."""
-    data = DataConfig(max_length=32, text_pair_column="other" if is_pair else None)
+    data = DataConfig(max_length=max_length, text_pair_column="other" if is_pair else None)
     labels = [f"class {number}" for number in range(num_classes)]
     return load_shown(untrained(folder, TEXTS, data, labels, **model))
 
@@ -160,23 +178,20 @@ def same_answer(
         name: np.array(values, np.float32).reshape(shape) for name, shape, values in found["arrays"]
     }
     ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in heads}
-    classes = arrays["contributions/classes"].astype(int)
-    assert len(classes) == min(8, len(run.labels))
     with ablate(run.model, ablated):
-        parts = decompose(
-            run.model,
-            probe.batch.inputs,
-            len(probe.text.tokens),
-            lambda logits: logits[:, classes] / run.temperature,
-        )
+        with torch.no_grad():
+            (logits,) = run.model(*probe.batch.inputs)
         output = run_probe(run.model, probe, run.reading)
-    np.testing.assert_allclose(found["logits"], parts.logits[0], atol=1e-4)
-    heads_of = torch.stack([of_layer[0] for of_layer in parts.heads])
-    sums = {"words": parts.words[0], "heads": heads_of, "biases": parts.biases[0]}
-    sums["log_odds"] = parts.totals[0]
-    for name, expected in sums.items():
-        own = arrays[f"contributions/{name}"]
+    assert output.explanation is not None
+    np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
+    pair = output.arrays["contributions/shown"]
+    np.testing.assert_array_equal(arrays["contributions/shown"], pair)
+    for name in SUMS:
+        own = np.subtract(*np.moveaxis(arrays[f"contributions/{name}"], -1, 0)[:2])
+        expected = output.explanation.toward(output.arrays[f"contributions/{name}"])
         np.testing.assert_allclose(own, expected, atol=1e-4, err_msg=name)
+    maps = arrays["contributions/maps"]
+    np.testing.assert_allclose(maps, output.explanation.maps, atol=1e-4)
     for name in output.arrays if not heads else ():
         if name.endswith("/weights"):
             own = arrays[name]  # [H, Q, T], of a last layer the row of [CLS] alone
@@ -213,6 +228,40 @@ def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
             different.append(row)
     # A browser may know the order of a mark that is newer than the tokenizer's Unicode.
     assert len(different) <= len(rows) / 500, different
+
+
+def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> None:
+    random = np.random.default_rng(1)
+    letters = [
+        *"カードが二重に請求されました我被重复扣款请退款。、,'’.019abc 한국어ไทย👍🏽\u200d🇯🇵\u3099"
+    ]
+    texts = [
+        "I don't want a refund: it's 3.14 or 1,000.",
+        "カードが二重に請求されました。10月3日にGoogleで公開 ｶﾞﾊﾟ",
+        "我被重复扣款两次，请退款 한국어 단어",
+        "👨‍👩‍👧 🇯🇵 👍🏽!! 1️⃣ 🐈‍⬛ ㌔ ½",
+        "ไทย แลนด์ \x1c ¨A \u2028",
+        *TEXTS,
+        *("".join(random.choice(letters, 30)) for _ in range(400)),
+        *(random_text(random) for _ in range(200)),
+    ]
+    config = TokenizerConfig(vocab_size=700, min_frequency=1)
+    tokenizer = train_tokenizer(iter(texts[:12]), config)
+    tokenizer.enable_truncation(24)
+    rows = [(text,) for text in texts] + list(zip(texts[:150], reversed(texts), strict=False))
+    found = script.evaluate(SPANS, [tokenizer_content(tokenizer, config, 24), rows])
+    compared = 0
+    for row, (tokens, words, places) in zip(rows, found, strict=True):
+        text = text_of(tokenizer, tokenizer.encode(*row), row)
+        if text.tokens == tokens:  # the others are counted below
+            compared += 1
+            assert [[*word] for word in text.words or []] == words, row
+            assert [[*place] for place in text.places or []] == places, row
+            units = np.frombuffer(text.text.encode("utf-16-le"), "<u2")
+            for name, start, end in words:  # their places are those of their letters
+                own = units[places[start][0] : places[end - 1][1]].tobytes().decode("utf-16-le")
+                assert visible(own) == name
+    assert compared >= 0.99 * len(rows)
 
 
 def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run: ShownRun) -> None:
@@ -254,7 +303,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     examples.first.click()
     assert tab.locator("textarea").input_value() != first
     tab.locator(".facts-of-text >> text=Given label ✓").wait_for()
-    assert "validation texts with" in tab.locator(".facts-of-text").inner_text()
+    assert re.search(r"validation text|were right", tab.locator(".sure").inner_text())
     assert tab.title() == tab.locator("h1").inner_text()
     assert tab.title().endswith(
         f"run {plain.folder.name}: 6 heads, {len(load_shown(plain.folder).labels)} classes"
@@ -409,7 +458,8 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     assert other.evaluate(STATE, "zero") == 1
     assert shares(other) == shares(tab)
     tab.evaluate(TYPE, "word " * 3000)
-    tab.locator(".save").select_option("link")
+    tab.locator(".save summary").click()
+    tab.get_by_text("Copy link").click()
     tab.get_by_text("too long for a link").wait_for()
     open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
@@ -419,20 +469,62 @@ def test_words_are_removed_until_the_class_changes(open_page: PageOpener, run: S
     tab = open_page(live_html(run, [text]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
 
-    def lead(words: str, label: str) -> float:
-        shares = expected(run, words)
-        others = max(share for name, share in shares.items() if name != label)
-        return float(np.log(shares[label] / others))
-
     label = max(expected(run, text), key=expected(run, text).__getitem__)
-    found = re.findall(r"(\w+) ([+−]?\d+\.\d\d)", tab.locator(".effects").inner_text())
-    changes = {word: float(number.replace("−", "-")) for word, number in found}
+    lost = {}
+    for row in tab.locator(".effects tbody tr").all():
+        word, *cells = row.locator("th bdi, td b").all_inner_texts()
+        lost[word] = float(cells[1].replace("−", "-"))
+    first, second = tab.locator(".sum .class-name").all_inner_texts()
+
+    def odds(words: str) -> float:
+        shares = expected(run, words)
+        return float(np.log(shares[first] / shares[second]))
+
     for word in ("lovely", "film", "kind"):
-        change = lead(text.replace(f"{word} ", ""), label) - lead(text, label)
-        assert changes[word] == pytest.approx(change, abs=0.011)
+        change = odds(text) - odds(text.replace(f"{word} ", ""))
+        assert lost[word] == pytest.approx(change, abs=0.011)
     if tab.locator(".flip button").count():
         tab.locator(".flip button").click()
         tab.locator(f".predicted .name >> text={label}").wait_for(state="detached")
+
+
+def test_of_a_long_text_words_are_removed_on_request_in_a_worker(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    words = [f"{word}{number}" for number in range(30) for word in ("kind", "cruel", "day")]
+    run = made(tmp_path, max_length=128)
+    tab = open_page(live_html(run, [" ".join(words[:70])]))
+    asked = tab.locator(".mind button")
+    asked.wait_for()
+    tab.wait_for_timeout(1000)  # more than the rest after which words are removed
+    assert tab.locator(".effects tbody tr").count() == 0
+    assert tab.workers == []
+    asked.click()
+    tab.locator(".effects tbody tr").first.wait_for()
+    assert len(tab.workers) == 1
+    tab.evaluate(TYPE, " ".join(words[:20]))  # a short one needs no request
+    tab.locator(".effects tbody tr").nth(7).wait_for()
+    assert len(tab.workers) == 1
+
+
+DRAWS = """text => {
+  window.draws = 0;
+  const observer = new MutationObserver(() => (window.draws += 1));
+  observer.observe(document.body, {
+    subtree: true, childList: true, characterData: true, attributes: true,
+  });
+  const box = document.querySelector("textarea");
+  box.value = text;
+  box.dispatchEvent(new InputEvent("input", { bubbles: true }));
+}"""
+
+
+def test_a_key_draws_everything_once(open_page: PageOpener, run: ShownRun) -> None:
+    tab = open_page(live_html(run, ["a kind day"]))
+    tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+    tab.evaluate(DRAWS, "a kind cruel day")
+    shows(tab, ["[CLS]", "a", "kind", "cruel", "day", "[SEP]"])
+    assert tab.evaluate("window.draws") == 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1366, "light")])

@@ -1,7 +1,8 @@
 """The page that needs no server: its data, and its behaviour in a real browser."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from chromium import PageOpener
 from headscope.record.schema import PageText, Text
-from headscope.tab.html import STATIC, bundled, page
+from headscope.tab.html import LIVE, STATIC, bundled, texts_page
 from page_contents import texts_of
 from records import random_maps
 
@@ -45,7 +46,7 @@ def make_text(
 
 
 def written(*texts: PageText, title: str = "Attention heads", classes: list[str] = CLASSES) -> str:
-    return page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
+    return texts_page(title, [f"layer {layer}" for layer in range(LAYERS)], classes, texts)
 
 
 def unfolded(tab: Any) -> Any:
@@ -57,7 +58,7 @@ def unfolded(tab: Any) -> Any:
 
 
 def contributions() -> dict[str, np.ndarray]:
-    """Return what passes through heads: head 1 of layer 1 has 3.1 of it, 2 from token 4."""
+    """Return shares of heads: head 1 of layer 1 has 3.1 of all, 2 of it of token 4."""
     heads = np.zeros((2, 3, 7, 2), np.float32)
     heads[1, 1, :5, 0] = [0.9, -0.5, 0.7, 0, 2.0]
     return {
@@ -65,8 +66,11 @@ def contributions() -> dict[str, np.ndarray]:
         "contributions/shown": np.array([1, 0], np.int32),
         "contributions/words": heads.sum(axis=(0, 1)),
         "contributions/heads": heads,
-        "contributions/past": np.array([[3.1, 0], [0, 0]], np.float32),
-        "contributions/biases": np.array([[0, 0], [0, 0], [0.5, 0]], np.float32),
+        "contributions/head_biases": np.zeros((2, 3, 2), np.float32),
+        "contributions/past": np.zeros((7, 2), np.float32),
+        "contributions/past_biases": np.array([0.5, 0], np.float32),
+        "contributions/biases": np.array([0.5, 0], np.float32),
+        "contributions/through": heads.sum(axis=2),
         "contributions/log_odds": np.array([3.6, 0], np.float32),
     }
 
@@ -123,19 +127,15 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
     assert classes == ["cats70.0 %", "725.0 %", "15.0 %"]
     facts = tab.locator(".trust .fact").all_text_contents()
     assert facts[1:3] == [f"contributions{notes['contributions']}", "runoutputs/mine"]
-    assert tab.locator(".head h2").text_content() == "layer 1 head 1"  # which put most
+    first = tab.locator(".cells-table .head-name").first
+    assert first.text_content() == "layer 1 head 1"  # which brings most
     assert tab.locator("tbody tr[aria-current] th").text_content() == "layer 1 head 1"
     assert tab.locator(TOKENS).locator(".token").nth(4).get_attribute("title") == "cat +2.00"
     assert tab.locator(".sum").text_content() == (
         "+3.10 words +0.50 biases = +3.60 log-odds of cats over 7"
     )
-    assert (
-        tab.locator(".through")
-        .inner_text()
-        .startswith(
-            "+3.10 through these heads, +0.50 not through them (the residual connection, biases) = +3.60."
-        )
-    )
+    assert "past every head" in tab.locator(".cells-table").inner_text()
+    first.click()
     weights = maps[1][1]
     large = tab.locator(".head .large")
     cell = large.bounding_box()["width"] / len(WORDS)  # all of the map is in sight
@@ -144,6 +144,50 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
     assert float(tab.locator(".head .readout strong").text_content()) == pytest.approx(
         weights[5, 1], abs=5.1e-4
     )
+    tab.locator(".save summary").click()
+    with tab.expect_download() as waiting:  # the picture has the maps as well
+        tab.locator(".save button >> text=PNG").click()
+    picture = Path(waiting.value.path()).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    with tab.expect_download() as waiting:
+        tab.locator(".save button >> text=CSV").click()
+    table = Path(waiting.value.path()).read_text("utf-8-sig").splitlines()
+    assert table[0].endswith('"past every head"')
+    numbers = [[float(cell.strip('"')) for cell in line.split(",")[1:]] for line in table[1:]]
+    assert [sum(row[1:]) for row in numbers] == pytest.approx([row[0] for row in numbers])
+    assert sum(row[0] for row in numbers) == pytest.approx(3.6)
+
+
+def test_every_sentence_is_translated_and_no_other() -> None:
+    used = {
+        sentence
+        for path in [*STATIC.glob("*.js"), *LIVE.glob("*.js")]
+        if path.stem != "preact"
+        for sentence in sentences(
+            re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
+        )
+    }
+    japanese = json.loads((STATIC / "ja.json").read_text("utf-8"))
+    assert sorted(used - {*japanese}) == []
+    assert sorted({*japanese} - used) == []
+    for sentence, words in japanese.items():
+        assert sorted(re.findall(r"{\d}", sentence)) == sorted(re.findall(r"{\d}", words)), sentence
+
+
+def sentences(source: str) -> Iterator[str]:
+    """Yield what stands in t`...` and parts`...`, each part that is put in as {0}, {1}, ..."""
+    for found in re.finditer(r"(?<![\w.])(?:t|parts)`", source):
+        sentence, depth, count = "", 0, 0
+        for part in re.split(r"(\$\{|[{}`])", source[found.end() :]):
+            if depth == 0 and part == "`":
+                break
+            if part == "${" and depth == 0:
+                sentence += f"{{{count}}}"
+                count += 1
+            elif depth == 0:
+                sentence += part
+            depth += (part in ("${", "{")) - (part == "}")
+        yield re.sub(r"\n\s*", " ", sentence)
 
 
 @pytest.mark.slow

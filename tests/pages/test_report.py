@@ -13,11 +13,14 @@ from rich.console import Console
 
 from chromium import PageOpener
 from headscope.cli.pages import report
-from headscope.heads.words import TextParts, word_table, words_of
+from headscope.data.tokenizer import Word
+from headscope.heads.words import TextParts, word_table
 from headscope.pages.live import live_html
 from headscope.pages.report import TextsReport, report_content, write_report
 from headscope.pages.shown_run import ShownRun, load_shown
+from headscope.record.words import listed_words
 from headscope.settings.commands import ReportConfig
+from headscope.tab.html import inert_json
 from training_runs import GOOD, HOSTILE, Trained, reviews
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -47,40 +50,67 @@ def test_the_parts_of_each_text_are_those_that_it_has_alone(
         assert [run.labels[place] for place in parts.pair] == names
         assert found.predictions[parts.row].label == alone.label
         np.testing.assert_allclose(parts.tokens[:, 0], alone.words, atol=1e-5)
-        heads = alone.heads.reshape(-1, alone.heads.shape[-1])  # [L H, T]
+        heads = np.nansum(alone.maps, axis=2).reshape(-1, len(alone.tokens))  # [L H, T]
         np.testing.assert_allclose(parts.tokens[:, 1:].T, heads, atol=1e-5)
         assert parts.log_odds == pytest.approx(alone.log_odds, abs=1e-5)
 
 
 def test_a_table_of_words_by_hand() -> None:
     parts = [
-        TextParts(4, (0, 1), 2.0, np.array([[2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]), (1,)),
-        TextParts(7, (1, 0), 3.0, np.array([[4.0, 2.0]]), (1,)),
+        TextParts(4, (0, 1), 2.0, np.array([[9.0, 9.0], [2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]), (1,)),
+        TextParts(7, (1, 0), 3.0, np.array([[3.0, 2.5], [1.0, -0.5], [8.0, 8.0]]), (1,)),
         TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,)),
     ]
-    table = word_table(parts, [["a", "b", "a"], ["a"], ["c"]], ["head"])
-    rows = table[["class", "word", "sum", "mean", "texts", "example", "head"]].values.tolist()
-    assert rows == [
-        [0, "b", 0.5, 0.5, 1, 4, 0.0],
-        [0, "a", -1.0, -0.5, 2, 7, -0.5],
-        [1, "a", 1.0, 0.5, 2, 7, 0.5],
-        [1, "b", -0.5, -0.5, 1, 4, 0.0],
-        [2, "c", 1.5, 1.5, 1, 9, 0.25],
+    words = [
+        [Word("a", 1, 2), Word("b", 2, 3), Word("a", 3, 4)],  # token 0 is in no word
+        [Word("a", 0, 2), Word("...", 2, 3)],  # two pieces, then a sign
+        [Word("c", 0, 1)],
     ]
+    table = word_table(parts, words, ["head"]).set_index(["class", "word"])
+    rows = table[["mean", "n", "example", "head"]].astype(float).T.to_dict("list")
+    assert rows == {
+        (0, "b"): [0.5, 1, 4, 0.0],
+        (0, "a"): [-0.5, 2, 7, -0.25],  # +3 in the one text, -4 in the other
+        (1, "a"): [0.5, 2, 7, 0.25],
+        (1, "b"): [-0.5, 1, 4, 0.0],
+        (2, "c"): [1.5, 1, 9, 0.25],
+    }
+    values = [3.0, -4.0]
+    assert table["interval"][0, "a"] == pytest.approx(12.7062 * np.std(values, ddof=1) / 2**0.5)
+    assert table["interval"].isna().tolist() == [n == 1 for n in table["n"]]
 
 
-def test_tokens_of_one_word_have_it_whole(run: ShownRun) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
+def test_a_word_of_few_texts_leads_no_list_and_the_surest_is_first() -> None:
+    rows = [
+        ["good", "rare", 9.0, None, 1, "x", 9.0],
+        ["good", "twice", 8.0, 0.1, 2, "x", 8.0],
+        ["good", "unsure", 2.0, 1.5, 6, "x", 2.0],
+        ["good", "sure", 1.0, 0.1, 50, "x", 0.1],
+        ["good", "never", -0.5, 0.1, 7, "x", 3.0],
+        ["bad", "only", 1.0, None, 1, "x", 1.0],
+    ]
+    names = ["class", "word", "mean", "interval", "n", "example", "head"]
+    table = pd.DataFrame(rows, columns=names)
+    listed = listed_words(table)
+    assert listed["mean"]["good"] == [
+        [["sure", 1.0, 0.1, 50, "x"], ["unsure", 2.0, 1.5, 6, "x"]],
+        [["never", -0.5, 0.1, 7, "x"]],
+    ]
+    assert [row[:4] for row in listed["head"]["good"][0]] == [
+        ["never", 3.0, None, 7], ["unsure", 2.0, None, 6], ["sure", 0.1, None, 50],
+    ]  # fmt: skip
+    assert listed["mean"]["bad"][0] == [["only", 1.0, None, 1, "x"]]  # it has no others
+    assert json.loads(json.dumps(listed, allow_nan=False)) == listed
 
-    vocabulary = {"un": 0, "##known": 1, "Word": 2, "[UNK]": 3}
-    pieces = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
-    texts = ("unknown Word", "Word")
-    encoding = pieces.encode(*texts)
-    assert words_of(encoding, texts, False) == ["unknown", "unknown", "Word", "Word"]
-    assert words_of(encoding, texts, True)[2:] == ["word", "word"]
-    own = words_of(run.tokenizer.encode("A 映画"), ("A 映画",), True)
-    assert own == ["[CLS]", "a", "映", "画", "[SEP]"]
+
+def test_words_of_a_report_are_those_of_an_explanation(run: ShownRun) -> None:
+    texts = [f"a GOOD film isn't {number}, 映画が" for number in range(6)]
+    found = run.report(texts)
+    alone = dict(run.explain(texts[0]).ranked_words())
+    assert {"GOOD", "isn't", "映画が", ","} <= {*alone}
+    words = {*found.words["word"]}
+    assert {name.lower() for name in alone if re.search(r"\w", name)} <= words
+    assert not {"[CLS]", "[SEP]", ","} & words
 
 
 def test_the_words_that_tell_the_classes_apart_are_found(found: TextsReport) -> None:
@@ -113,9 +143,10 @@ def data_of_page(path: Path) -> str:
 def test_training_writes_the_report_and_prints_five_words_a_class(plain: Trained) -> None:
     assert (plain.folder / "report.html").is_file()
     lines = plain.screen.splitlines()
-    at = lines.index("words (no signs) that add most to each class, summed over test texts:")
+    title = "words that add most to each class: mean ± 95 % interval (texts with the word):"
+    at = lines.index(title)
     for label, line in zip(["bad", "good"], lines[at + 1 : at + 3], strict=True):
-        assert re.fullmatch(rf"  {label}: (\w+ \+\d+\.\d(, )?){{5}}", line)
+        assert re.fullmatch(rf"  {label}: (\w+ \+\d+\.\d\d ± \d+\.\d\d \(\d+\)(, )?){{5}}", line)
 
 
 def test_the_command_writes_a_page_and_words_within_its_seconds(
@@ -127,12 +158,70 @@ def test_the_command_writes_a_page_and_words_within_its_seconds(
     assert 0 < len(found.parts) < len(found.texts) == 24
     lines = output.getvalue().splitlines()
     assert lines[0] == "24 test texts; words: up to 1e-06 s"
-    assert f"words.csv: words of {len(found.parts)} of 24 texts" in lines[-1]
-    table = pd.read_csv(tmp_path / "words.csv")
-    assert list(table)[:6] == ["class", "word", "sum", "mean", "texts", "example"]
+    assert f"all.words.csv: words of {len(found.parts)} of 24 texts" in lines[-1]
+    table = pd.read_csv(tmp_path / "all.words.csv")
+    assert list(table)[:6] == ["class", "word", "mean", "interval", "n", "example"]
     assert list(table)[6:] == list(found.heads)
     with pytest.raises(ValueError, match=r"output\n  Input should be a name that ends in \.html"):
         replace(config, output="all.txt")
+
+
+def test_the_words_of_a_run_are_never_replaced_by_those_of_a_report(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    before = (folder / "words.csv").read_bytes()
+    path = folder / "report.html"
+    path.unlink()
+    own = ReportConfig(run=str(folder), output=str(path), seconds=1e-6)
+    report(own)
+    report(replace(own, split="validation", output=str(folder / "october.html")))
+    assert (folder / "words.csv").read_bytes() == before
+    assert {"report.words.csv", "october.words.csv"} <= {path.name for path in folder.iterdir()}
+    (folder / "words.csv").unlink()  # what failed in training is made up for
+    path.unlink()
+    report(ReportConfig(run=str(folder), output=str(path), seconds=1e-6))
+    assert (folder / "words.csv").is_file()
+
+
+def many_texts(found: TextsReport, count: int, length: int) -> TextsReport:
+    """Return a report of texts of a length of Japanese characters, of which one in 50 is wrong."""
+    times = -(-count // len(found.texts))
+    predictions = ([*found.predictions] * times)[:count]
+    other = {"good": "bad", "bad": "good"}
+    given = [
+        one.label if number % 50 else other[str(one.label)]
+        for number, one in enumerate(predictions)
+    ]
+    texts = [(f"{number:07d} " + "映" * length,) for number in range(count)]
+    words = found.words.assign(example=found.words["example"] * (count // len(found.texts)))
+    return TextsReport(texts, given, predictions, found.parts, words, found.heads)
+
+
+def test_a_report_of_many_texts_lists_as_many_as_there_is_room_for_and_says_so(
+    run: ShownRun, found: TextsReport
+) -> None:
+    many = many_texts(found, 30_000, 150)  # 900 bytes in a page's JSON
+    content = report_content(run, many, "mine")
+    assert len(inert_json(content)) < 10.5e6
+    assert content["size"] == len(content["scored"]["given"]) == 30_000
+    rows = content["rows"]
+    assert 5_000 < len(rows) == len({*rows}) < 30_000
+    assert [content["texts"][at][:7] for at in (0, 9, -1)] == [
+        f"{rows[at]:07d}" for at in (0, 9, -1)
+    ]
+    is_wrong = [label != one.label for label, one in zip(many.given, many.predictions, strict=True)]
+    assert {row for row in range(30_000) if is_wrong[row]} <= {*rows}
+    shares = [max(one.probabilities.values()) for one in many.predictions]
+    most = max(share for share, wrong in zip(shares, is_wrong, strict=True) if wrong)
+    assert is_wrong[rows[0]]  # the text that the page opens with: the most surely wrong
+    assert shares[rows[0]] == most
+    others = [row for row in rows if not is_wrong[row]]
+    assert np.mean(others) == pytest.approx(15_000, rel=0.05)  # drawn at random
+    examples = {
+        row for sides in content["words"]["mean"].values() for side in sides for *_, row in side
+    }
+    assert examples <= {*rows}
 
 
 def test_mistakes_and_cells_that_a_spreadsheet_would_run(run: ShownRun, tmp_path: Path) -> None:
@@ -159,7 +248,15 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     texts = [*TEXTS, HOSTILE]
     labels = [*(row["label"] for row in reviews(40)), "good"]
     found = run.report(texts, labels)
-    tab = open_page(live_html(run, report=report_content(run, found, "mine")), LISTED)
+    content = report_content(run, found, "mine")
+    first_text = content["texts"][0]
+    tab = open_page(live_html(run, [first_text], report=content), LISTED)
+    assert tab.title().startswith(f"Run {run.folder.resolve().name} on 41 texts: mine")
+    parts = (".report-scores", ".report-words", ".report-texts", ".panel.text", ".heads-words")
+    tops = [tab.locator(part).bounding_box()["y"] for part in parts]
+    assert tops == sorted(tops)  # scores first, then words, texts, and one text
+    assert tops[0] < 100
+    assert first_text[:40] in tab.locator(LISTED).first.inner_text()
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]
@@ -191,6 +288,9 @@ def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
     times = 10_000 // len(TEXTS)
     lists = ("texts", "given", "predicted", "confidence", "unfamiliar", "heads")
     many = {name: content[name] * times for name in lists}
+    many |= {"rows": [*range(10_000)], "size": 10_000}
+    # Of as many values a call with each as an argument would fail.
+    many["scored"] = {name: own * (5 * times) for name, own in content["scored"].items()}
     tab = open_page(live_html(run, report=content | many), LISTED)
     seconds = tab.evaluate(
         """async () => {

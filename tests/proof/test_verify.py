@@ -17,7 +17,7 @@ from headscope.ground.errors import ProofError
 from headscope.heads import contributions
 from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
-from headscope.proof import claims
+from headscope.proof import claims, exact_sums
 from headscope.proof import verify as module
 from headscope.proof.claims import Precision
 from headscope.proof.exact_sums import exact_sum_claims
@@ -170,19 +170,34 @@ def test_parts_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) ->
     assert not first.holds
 
 
-def test_shares_by_a_wrong_integral_or_of_heads_that_are_not_scaled_are_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def first_failure() -> str:
+    return next(claim.name for claim in exact_sum_claims(Precision()) if not claim.holds)
+
+
+def test_shares_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contributions, "_gauss_legendre", lambda num_layers: [(0.5, 1.0)])
-    failed = {claim.name for claim in exact_sum_claims(Precision()) if not claim.holds}
-    deep = [f"{layers} layers: the heads of each path share it alike" for layers in (3, 4)]
-    assert failed >= {*deep, "3 layers: shares are Shapley values of words and biases"}
-    assert "2 layers: shares are Shapley values of words and biases" not in failed
+    title = "heads and what passes through none sum to words, and to biases"
+    assert first_failure() == f"3 layers: {title}", "one point is enough for two layers"
     monkeypatch.undo()
     monkeypatch.setattr(contributions, "_scaled_heads", lambda gates: nullcontext(lambda x: None))
-    names = [claim.name for claim in exact_sum_claims(Precision()) if not claim.holds]
-    assert "2 layers: the heads of each path share it alike" in names
-    assert "1 layer: heads and what passes through none sum to words, and to biases" in names
+    assert first_failure() == f"1 layer: {title}"
+
+
+def test_shares_that_sum_and_are_those_of_other_heads_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = contributions.share_among_heads
+
+    def swapped(*given: Any) -> contributions.Shares:
+        shares = right(*given)
+        return shares._replace(heads=[of_layer.flip(1) for of_layer in shares.heads])
+
+    monkeypatch.setattr(exact_sums, "share_among_heads", swapped)
+    claims = {claim.name: claim.holds for claim in exact_sums._written_out_claims(Precision())}
+    failed = [name for name, holds in claims.items() if not holds]
+    layers = ("1 layer", "2 layers", "3 layers", "4 layers")
+    assert {f"{each}: the heads of each path share it alike" for each in layers} <= {*failed}
+    assert "2 layers: shares are Shapley values of words and biases" in failed
 
 
 def test_a_claim_speaks_for_the_pair_that_is_worst_off() -> None:

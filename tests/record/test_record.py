@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,10 @@ TEXTS = [
     Text("first", ["[CLS]", "日本", "</script>", "\ud800"], "日本</script>"),
     Text("second", ["a", "b"], "ab", "x"),
 ]
+WORDS = [("don't", 1, 4), ("\ud800", 4, 5)]
+SPANS = Text(
+    "spans", ["[CLS]", *"don't"[:3], "x"], "don x", words=WORDS, places=[(0, 0)] * 5, special=[0]
+)
 PAIR = Text(
     "pair", ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"], "a b c", "x", [None, 0, 0, None, 1, None]
 )
@@ -41,6 +46,18 @@ def steps_in(folder: Path) -> list[int]:
     return [step.step for step in steps]
 
 
+def test_words_are_read_as_they_were_written_and_hold_no_token_twice(tmp_path: Path) -> None:
+    HeadRecorder(tmp_path, [SPANS]).write(0, step_of(texts=[SPANS]))
+    (read,) = read_index(tmp_path / FOLDER).texts
+    assert read == SPANS
+    assert read.words == [("don't", 1, 4), ("?", 4, 5)]  # half a character has no UTF-8
+    for words in ([("a", 1, 3), ("b", 2, 4)], [("a", 3, 6)], [("a", 2, 2)], [("a", -1, 2)]):
+        with pytest.raises(ValueError, match="spans: expected words of 5 tokens, got "):
+            replace(SPANS, words=words)
+    with pytest.raises(ValueError, match="spans: expected places of 5 tokens, got 1"):
+        replace(SPANS, places=[(0, 0)])
+
+
 def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
     recorder = HeadRecorder(tmp_path, TEXTS, classes=["x", "y"], notes={"precision": "32-true"})
     others = {
@@ -60,6 +77,37 @@ def test_a_step_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert step["text_0/pooling"].tolist() == [0.5, 0.5, 0, 0]
     assert step["numbers/entropy/mean"].dtype == np.float32
     assert [*read_step(path, is_of_heads)] == ["numbers/entropy/mean"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_every_step_has_one_temperature_however_often_it_changes(
+    tmp_path: Path, several: bool
+) -> None:
+    recorder = HeadRecorder(tmp_path, TEXTS[1:])
+    logits = {0: np.array([1.5, -0.5, 0.25]), 10: np.array([-3.0, 2.0, 40.0])}
+
+    def arrays_at(step: int, temperature: float) -> dict[str, np.ndarray]:
+        odds = logits[step] / temperature
+        shares = 1 / (1 + np.exp(-odds)) if several else np.exp(odds) / np.exp(odds).sum()
+        arrays = {"probabilities": shares, "contributions/words": np.outer([0.3, 0.7], odds)}
+        arrays |= {"contributions/classes": np.arange(3), "contributions/log_odds": odds}
+        if several:
+            arrays["given"] = np.array([1, 0, 1])
+        return {f"text_0/{name}": array for name, array in arrays.items()}
+
+    for step in logits:
+        recorder.write(step, step_of(step, TEXTS[1:]) | arrays_at(step, 1))
+    recorder.amend(10, arrays_at(10, 1.25), 1.25)  # the best one, as the run has it
+    times = [step.time for step in recorder.index.steps]
+    for temperature in (1.25, 2.0, 1.0):
+        recorder.temper(temperature)
+        steps = read_index(tmp_path / FOLDER).steps
+        assert [step.temperature for step in steps] == [temperature] * 2
+        assert [step.time for step in steps] == times  # nothing is newly recorded
+        for step in steps:
+            found = read_step(tmp_path / FOLDER / step.file)
+            for name, expected in arrays_at(step.step, temperature).items():
+                np.testing.assert_allclose(found[name], expected, rtol=1e-6, err_msg=name)
 
 
 def test_a_resumed_run_replaces_what_comes_later(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from headscope.cli.compose import CONFIGS, compose, parse
 from headscope.cli.main import COMMANDS
-from headscope.data.evidence import Evidence
+from headscope.data.evidence import Ngrams
 from headscope.ground.errors import ConfigError
 from headscope.model.classifier import TextClassifier
 from headscope.settings.checks import check, flatten, keys, validate
@@ -37,7 +37,7 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     )
     ClassifierModule(model, config.optimizer, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))
-    no_ngrams = Evidence(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
+    no_ngrams = Ngrams(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
     beside = [no_ngrams] if config.model.evidence else []
     assert model(ids, None, torch.zeros_like(ids) if is_pair else None, *beside).shape == (1, 2)
 

@@ -1,5 +1,6 @@
 """Your own code, named by an import path: the examples of docs/extending.md, and each mistake."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -7,16 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import headscope
+from headscope.cli import compose, main
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.model.classifier import build_attention
 from headscope.settings.checks import check, override
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
-from headscope.training.resume import load_last
+from headscope.training.resume import LAST, load_last
 from headscope.training.train import train
-from training_runs import configured
+from training_runs import configured, edit_model
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 PAGE = Path(__file__).parents[2] / "docs/extending.md"
@@ -113,6 +116,52 @@ def test_the_pages_examples_train_and_their_run_loads_only_where_it_is_allowed(
         match=r"model.attention=my_package:MyAttention: ModuleNotFoundError",
     ):
         headscope.load(folder)
+
+
+def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
+    tmp_path: Path, package: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a run with and without a checkpoint, of --config-dir, or Hydra's own settings."""
+    package("raise SystemExit('this must not run')")
+    monkeypatch.chdir(tmp_path)
+    config = override(configured(tmp_path, max_epochs=1), {"inspection.enabled": False})
+    run = train(config).folder
+
+    def named(metadata: dict[str, str]) -> dict[str, str]:
+        settings = json.loads(metadata["settings"])
+        settings["model"]["attention"] = "my_package:A"
+        return metadata | {"settings": json.dumps(settings)}
+
+    edit_model(run, named)
+    checkpoint = torch.load(run / LAST, weights_only=True)
+    checkpoint["setup"]["metadata"] = named(checkpoint["setup"]["metadata"])
+    torch.save(checkpoint, run / LAST)
+    content = yaml.safe_load((run / "config.yaml").read_text())
+    content["data"]["path"] = "my_package:load"
+    for path, texts in {
+        "started/config.yaml": content,
+        "theirs/best.yaml": {"defaults": ["train", "_self_"], "data": content["data"]},
+        "theirs/calls.yaml": {"defaults": ["train", "_self_"], "hydra": {"callbacks": {"a": {}}}},
+    }.items():
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(yaml.safe_dump(texts, sort_keys=False))
+    theirs = ["--config-dir", "theirs", "--config-name"]
+    for words in (
+        ["train", f"resume={run}"],
+        ["train", "resume=started"],
+        ["train", "resume=started", "model.attention=my_package:A"],
+        ["train", *theirs, "best"],
+        ["train", "-m", *theirs, "calls", "seed=0,1"],
+    ):
+        with pytest.raises(RunError, match="HEADSCOPE_ALLOW_CODE=1"):
+            main.run(words[0], words[1:])
+    monkeypatch.setattr("sys.argv", ["headscope"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    assert main.run("train", ["-m", "name=jobs", *theirs, "best", "seed=0"]) == 2
+    (failure,) = Path("outputs/jobs").glob("*/failure.json")
+    assert "names Python code to be run: data.path=my_package:load" in failure.read_text()
+    line = compose.parse(["resume=started", "data.path=my_package:load"], TrainConfig)
+    compose.check_code(line, compose.compose(line))  # what you have typed is yours
 
 
 def test_an_own_attention_is_read_head_by_head(package: Write) -> None:

@@ -71,19 +71,21 @@ def answered_run(
 
 def of_text(text: int, random: np.random.Generator, heads: int) -> list[tuple[str, np.ndarray]]:
     """Return the contributions to a text's logits, and what it would be given without heads."""
-    parts = random.normal(size=(L, heads, T, C)) / (5 * T)
-    parts[-1, 1, 2, text] += 2.5
-    biases = np.full((L + 1, C), 0.1)
-    log_odds = parts[-1].sum(axis=(0, 1)) + biases.sum(axis=0)
-    above = np.cumsum(biases[::-1], axis=0)[::-1][1:]  # [L, C]
+    shares = random.normal(size=(L, heads, T, C)) / (5 * T)
+    shares[-1, 1, 2, text] += 2.5
+    biases = np.full((L, heads, C), 0.01)
+    words = shares.sum(axis=(0, 1))
     values = {
         "contributions/classes": np.arange(C),
         "contributions/shown": np.array([text, 1 - text]),
-        "contributions/words": parts[-1].sum(axis=0),
-        "contributions/heads": parts,
-        "contributions/biases": biases,
-        "contributions/log_odds": log_odds,
-        "contributions/past": log_odds - parts.sum(axis=(1, 2)) - above,
+        "contributions/words": words,
+        "contributions/heads": shares,
+        "contributions/head_biases": biases,
+        "contributions/past": np.zeros((T, C)),
+        "contributions/past_biases": np.zeros(C),
+        "contributions/biases": biases.sum(axis=(0, 1)),
+        "contributions/through": shares.sum(axis=2),
+        "contributions/log_odds": words.sum(axis=0) + biases.sum(axis=(0, 1)),
         "without/heads": random.dirichlet([1] * C, size=(L, heads)),
     }
     kinds = {"i": np.int32, "f": np.float32}

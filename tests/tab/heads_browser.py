@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from heads_server import Server, serving
-from matplotlib import colormaps
 
 from chromium import PATIENCE, colours_of, watch
 
@@ -114,7 +113,9 @@ class Tab:
     def saved(self, kind: str = "HTML") -> tuple[str, bytes]:
         """Return the name and the content of the file that the menu saves."""
         with self.page.expect_download() as waiting:
-            self.find(".save").select_option(kind)
+            if self.find(".save[open]").count() == 0:
+                self.find(".save summary").click()
+            self.find(f".save button >> text={kind}").click()
         return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
     def fits(self) -> bool:
@@ -151,23 +152,16 @@ def opening(browser: Any) -> Iterator[Opener]:
     assert complaints == []
 
 
-def colors() -> np.ndarray:
-    """Return viridis as [256, 3] bytes."""
-    found: np.ndarray = (colormaps["viridis"](range(256))[:, :3] * 255).round().astype(np.uint8)
-    return found
-
-
 def pixels_of(tab: Tab, selector: str, index: int = 0) -> np.ndarray:
-    """Return a canvas's colours [row, column, rgb]."""
-    return colours_of(tab.find(selector).nth(index))[..., :3]
+    """Return how strong the colours of a canvas are [row, column], up to 255."""
+    return colours_of(tab.find(selector).nth(index))[..., 3]
 
 
-def expected_pixels(weights: np.ndarray) -> np.ndarray:
-    """Return the colours of a map, up to its own largest weight."""
-    weights = stored(weights).astype(np.float64)
-    place = np.floor(255 * weights / weights.max() + 0.5)
-    found: np.ndarray = colors()[np.minimum(place, 255).astype(int)]
-    return found
+def expected_pixels(weights: np.ndarray, *maps: np.ndarray) -> np.ndarray:
+    """Return how strong the colours of a map are, on the one scale of all maps [H, Q, T] shown."""
+    most = max(stored(each).max() for each in maps)
+    found: np.ndarray = np.floor(255 * np.sqrt(stored(weights) / np.float64(most)) + 0.5)
+    return found.astype(int)
 
 
 def stored(weights: np.ndarray) -> np.ndarray:

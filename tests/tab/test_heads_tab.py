@@ -14,6 +14,7 @@ from heads_browser import Opener, Tab, assert_close, expected_pixels, pixels_of
 from heads_server import Server, maps_of, starting_tensorboard, write_run
 
 from chromium import PATIENCE
+from headscope.record.reader import read_step
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab.summaries import write_marker
@@ -86,7 +87,7 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     maps = first_maps(200)
     for layer, head in ((1, 2), (0, 1)):
         tab.choose(layer, head)
-        tab.looks(".head .large", expected_pixels(maps[layer][head]))
+        tab.looks(".head .large", expected_pixels(maps[layer][head], *maps))
     tab.hover_cell(5, 1)
     tab.says(READOUT, "query 5 🐈 → key 1 猫")
     assert_close(tab.number(f"{READOUT} strong"), maps[0][1], 5, 1)
@@ -122,7 +123,7 @@ def test_one_way_through_the_tab(open_tab: Opener, two_runs: Path) -> None:
     for key, step in [("Home", 0), ("ArrowRight", 100), ("End", 200), (",", 100), (".", 200)]:
         tab.page.keyboard.press(key)
         tab.drawn(step)
-        tab.looks(".head .large", expected_pixels(first_maps(step)[0][0]))
+        tab.looks(".head .large", expected_pixels(first_maps(step)[0][0], *first_maps(step)))
         entropy = numbers_of(step)["entropy"][0][0, 0]
         shown = f"{entropy:.{2 if entropy >= 1 else 3}f} ±"
         tab.says(".table td[data-column=entropy]", shown)
@@ -171,7 +172,7 @@ def test_a_long_text_has_its_whole_map_with_labels_that_do_not_overlap(
     tab = open_tab(tmp_path)
     tab.drawn(0)
     tab.choose(1, 1)
-    assert pixels_of(tab, ".head .large").shape == (300, 300, 3)
+    assert pixels_of(tab, ".head .large").shape == (300, 300)
     tab.find(f"{TOKENS} >> .token >> nth=280").hover()
     tab.says(READOUT, "query 280 t280")
     tab.shows(".head .queries .label.active", "t280")
@@ -192,10 +193,10 @@ def test_of_a_last_layer_the_row_that_is_read_is_the_map(open_tab: Opener, tmp_p
     write_run(tmp_path, "mine", [text], {0: step_arrays([maps])})
     tab = open_tab(tmp_path)
     tab.drawn(0)
-    tab.looks(".head .large", expected_pixels(maps[0][0]))
+    tab.looks(".head .large", expected_pixels(maps[0][0], *maps))
     tab.choose(1, 0)
     tab.says(".head h2", "where [CLS] looks")
-    tab.looks(".head .large", expected_pixels(maps[1][0][-1:]))
+    tab.looks(".head .large", expected_pixels(maps[1][0][-1:], *maps))
     tab.says(".head .key", f"the other {count - 1} decide nothing")
 
 
@@ -247,7 +248,8 @@ def test_arrows_move_along_a_row_another_run_stands_beside_it_and_a_link_opens_t
     tab.choose(1, 2)
     tab.compare("second")
     tab.says(".other-head h2", "second, step 210: layer 1 head 2")  # the nearest to 200
-    tab.looks(".other-head .large", expected_pixels(second_maps(210)[1][2]))
+    both = [*first_maps(200), *second_maps(210)]  # on one scale
+    tab.looks(".other-head .large", expected_pixels(second_maps(210)[1][2], *both))
     tab.hover_cell(3, 5)
     tab.says(".other-head .readout", "key 5")
     assert_close(tab.number(f"{READOUT} strong"), first_maps(200)[1][2], 3, 5)
@@ -260,7 +262,8 @@ def test_arrows_move_along_a_row_another_run_stands_beside_it_and_a_link_opens_t
         tab.page.wait_for_url(re.compile(rf"p\.heads\.{part}"))
     tab.reload(100)
     tab.says(".other-head h2", "second, step 90: layer 1 head 2")
-    tab.looks(".head .large", expected_pixels(first_maps(100)[1][2]))
+    both = [*first_maps(100), *second_maps(90)]
+    tab.looks(".head .large", expected_pixels(first_maps(100)[1][2], *both))
     tab.shows(READOUT, "query 3 the")
 
 
@@ -279,7 +282,7 @@ def test_runs_of_other_tokens_or_classes_say_so_and_a_missing_run_too(
     tab.shows(".text .error", "b has recorded no text of the same tokens")
     tab.compare("c")
     tab.shows(".text .error", "c has other classes")
-    tab.looks(".head .large", expected_pixels(maps_of(0, 1, 2, 4)[0][0]))
+    tab.looks(".head .large", expected_pixels(maps_of(0, 1, 2, 4)[0][0], *maps_of(0, 1, 2, 4)))
 
 
 @pytest.mark.slow
@@ -289,6 +292,7 @@ def test_the_best_steps_of_two_runs_meet(open_tab: Opener, tmp_path: Path) -> No
     tab = open_tab(tmp_path, f"#p.heads.run={JOB}-aaaa")
     tab.drawn(60)
     tab.compare(f"{JOB}-bbbb")
+    tab.find(".head-name").first.click()
     tab.says(".other-head h2", "step 468")
     tab.says(".text .beside h3", "step 468")
     tab.choose(0, 3)
@@ -307,12 +311,12 @@ def finished(tmp_path: Path) -> HeadRecorder:
     recorder = answered_run(tmp_path / "映画 評")
     (tmp_path / "映画 評" / "model.safetensors").touch()
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
-        names = ["class", "word", "sum", "mean", "texts", "example", "layer 0 head 0"]
+        names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
-            ["good", "fine", 3.5, 1.75, 2, "a fine day", 0.5],
-            ["good", "awful", -2, -2, 1, "an awful day", 1],
+            ["good", "fine", 1.75, 0.25, 6, "'@ a fine day", 0.5],
+            ["good", "awful", -2, 0.5, 5, "an awful day", 1],
         ]
-        csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, 1, 1, HOSTILE[0], 0]])
+        csv.writer(file).writerows([names, *lines, ["bad", HOSTILE[0], 1, "", 1, HOSTILE[0], 0]])
     return recorder
 
 
@@ -322,8 +326,8 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab = open_tab(tmp_path, width=1366, height=768)
     tab.drawn(200)  # and not the last
     tab.shows(MATTERS, ANSWER)
-    tab.says(".head h2", "layer 1 head 1")
-    for part in (".prediction", ".text", ".adds-up", ".heads-words", MATTERS):
+    tab.shows(".head-name >> nth=0", "layer 1 head 1")
+    for part in (".prediction", ".text", ".adds-up", ".heads-words"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
@@ -335,7 +339,8 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.find("summary >> text=Words that the run learned").wait_for()  # they come last
     tab.unfold()
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
-    tab.says(".word-lists table >> nth=1", "−2.00−2.001an awful day")
+    tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
+    tab.says(".word-lists table >> nth=0", "6@ a fine day")  # without the quote of a csv
     tab.find(".choose-word-source").select_option("layer 0 head 0")
     tab.shows(".word-lists table >> nth=0 >> tbody th", ["awful", "fine"])
     tab.find(".choose-word-class").select_option("bad")
@@ -378,8 +383,9 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     tabs = [open_tab(tmp_path), open_tab(tmp_path)]
     for tab in tabs:
         tab.drawn(300)
-        tab.says(MATTERS, "Heads are ablated when a run ends")
-        tab.shows(".answer code", f"headscope inspect 'run=\"{tmp_path}/映画 評\"'")
+        tab.says(MATTERS, "Heads were not ablated.")
+        command = f"headscope train 'resume=\"{tmp_path}/映画 評\"' inspection.ablation_texts=800"
+        tab.shows(".answer code", command)
     for step in (200, 100, 0):
         tabs[1].press(",")
         tabs[1].drawn(step)
@@ -390,6 +396,41 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tab.refresh()
         tab.says(MATTERS, words)
         tab.drawn(step)
+
+
+@pytest.mark.slow
+def test_a_run_that_trains_says_so_is_followed_and_another_is_offered(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    first = answered_run(tmp_path / "first", steps=(0, 100))
+    first.index.best = None
+    first.index.total = 934
+    first.amend(100, {})
+    tab = open_tab(tmp_path)
+    tab.drawn(100)
+    tab.says(".steps", "training, step 100 of 934")
+    tab.says(MATTERS, "it still trains")
+    assert tab.find(".answer code").count() == 0  # no command for a run that trains
+    tab.press(",")
+    tab.drawn(0)
+    tab.find(".steps button >> text=Follow").click()
+    tab.drawn(100)
+    tab.expect(".steps button >> text=Follow").to_have_count(0)
+    first.write(200, read_step(first.folder / first.index.steps[-1].file))
+    tab.refresh()
+    tab.drawn(200)
+    tab.says(".steps", "training, step 200 of 934")
+    second = answered_run(tmp_path / "second", steps=(0, 7), kept=7)
+    second.index.best = None
+    second.index.total = 50
+    second.amend(7, {})
+    tab.refresh()
+    tab.find(".toolbar button >> text=● second is training, step 7 of 50").click()
+    tab.drawn(7)
+    tab.says(".steps", "training, step 7 of 50")
+    (tmp_path / "second" / "model.safetensors").touch()
+    tab.refresh()
+    tab.expect(".training").to_have_count(0)
 
 
 # --- what goes wrong, and what is hostile ---
@@ -408,7 +449,7 @@ def test_a_broken_step_shows_what_is_wrong_and_the_rest_works(
     tab.press(",")
     tab.drawn(0)
     tab.expect(".text .error").to_have_count(0)
-    tab.looks(".head .large", expected_pixels(first_maps(0)[0][0]))
+    tab.looks(".head .large", expected_pixels(first_maps(0)[0][0], *first_maps(0)))
     tab.page.route("**/maps?*", lambda route: route.abort())
     tab.press(".")
     tab.press(".")
@@ -485,7 +526,7 @@ def test_the_tab_opens_in_tensorboard_itself(browser: Any, tmp_path: Path, load_
             tab = Tab(page, frame, Server(board.url))
             tab.drawn(100)
             tab.shows(".head h2", "layer 1 head 1")
-            tab.looks(".head .large", expected_pixels(first_maps(100)[1][1]))
+            tab.looks(".head .large", expected_pixels(first_maps(100)[1][1], *first_maps(100)))
             page.wait_for_url(re.compile(r"p\.heads\.run=mine.*p\.heads\.step=100"))
             page.reload()
 

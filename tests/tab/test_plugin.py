@@ -29,7 +29,7 @@ with warnings.catch_warnings():  # what tensorboard imports warns about itself
     from tensorboard.plugins.base_plugin import TBContext
 
 from headscope.record.reader import nested, pack, read_index, read_step
-from headscope.record.schema import Text
+from headscope.record.schema import FOLDER, Text
 from headscope.record.writer import HeadRecorder
 from headscope.tab import plugin
 from headscope.tab.loader import HeadsLoader
@@ -145,10 +145,33 @@ def refused(answer: Any, status: int, *words: str) -> str:
 def test_runs_are_listed_with_what_they_hold(ask: Ask, logdir: Path) -> None:
     answer = ask("runs")
     other, mine = answer.get_json()["runs"]
-    assert answer.get_json()["logdir"] == str(logdir)
+    assert answer.get_json()["logdir"] == logdir.name, "not where it lies"
     assert other["run"] == "deep/other"
     time = read_index(logdir / "mine" / "heads").steps[-1].time
-    assert mine == {"run": "mine", "error": None, "steps": 3, "time": time, "trained": False}
+    expected = {"run": "mine", "error": None, "steps": 3, "time": time}
+    assert mine == expected | {"trained": False, "training": None}
+
+
+def test_a_run_trains_until_it_has_weights_or_has_been_silent(ask: Ask, logdir: Path) -> None:
+    recorder = HeadRecorder(logdir / "mine", read_index(logdir / "mine" / FOLDER).texts)
+    last = recorder.index.steps[-1].step
+
+    def training() -> Any:
+        return ask("runs").get_json()["runs"][1]["training"]
+
+    recorder.index.total = last + 300
+    recorder.amend(last, {})
+    assert training() == [last, last + 300]
+    weights = logdir / "mine" / "model.safetensors"
+    weights.touch()
+    os.utime(weights, (0, 0))  # of the run before it was resumed
+    assert training() == [last, last + 300]
+    weights.touch()
+    assert training() is None
+    weights.unlink()
+    for path in (logdir / "mine").iterdir():
+        os.utime(path, (0, 0))
+    assert training() is None
 
 
 def test_a_run_without_marker_is_listed_where_it_has_an_index(logdir: Path) -> None:
@@ -441,7 +464,7 @@ def test_the_marker_is_listed_as_a_tensor_of_the_plugin(tmp_path: Path) -> None:
     assert events.SummaryMetadata("heads").plugin_data.plugin_name == "heads"
     assert events.SummaryMetadata("heads").data_class == 2  # DATA_CLASS_TENSOR
     (event,) = events.Tensors("heads")
-    assert (event.step, event.tensor_proto.string_val) == (0, [b"3"])
+    assert (event.step, event.tensor_proto.string_val) == (0, [b"4"])
 
 
 def test_the_entry_point_loads_the_plugin(logdir: Path) -> None:

@@ -1,6 +1,7 @@
 """The first screen: the prediction, the words, the bar, heads and words, and that all of it adds up."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from heads_browser import Opener
 from heads_server import maps_of, write_run
 
-from chromium import PageOpener, contrast
+from chromium import PageOpener, colours_of, contrast
 from headscope.record.schema import PageText, Text
-from headscope.tab.html import bundled, page
+from headscope.runs.abstaining import accuracy_curve
+from headscope.tab.html import bundled, texts_page
 from records import step_arrays
 
 CLASSES = ["bad", "good", "mixed"]
 WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
+NAMES = ["a", "proprietary", "film", "."]
 SUM = ".adds-up .sum"
 
 
@@ -27,16 +30,22 @@ def explained(
     several: bool = False,
     seed: int = 0,
     label: str | None = None,
+    classes: int = 3,
+    names: Sequence[str] = (),
 ) -> tuple[PageText, dict[str, np.ndarray]]:
     """Return a text whose logits are the sums of its contributions, and these."""
     random = np.random.default_rng(seed)
-    T, C = len(words), 3
-    parts = {"words": random.normal(size=(T, C)), "biases": random.normal(size=(layers + 1, C))}
-    logits = parts["words"].sum(0) + parts["biases"].sum(0)
-    parts["heads"] = random.normal(size=(layers, heads, T, C)) / heads
-    through = parts["heads"].sum((1, 2))  # [L, C]
-    above = np.cumsum(parts["biases"][::-1], axis=0)[::-1][1:]
-    parts |= {"past": logits - through - above, "log_odds": logits}
+    T, C = len(words), len(CLASSES[:classes])
+    parts = {
+        "heads": random.normal(size=(layers, heads, T, C)) / heads,
+        "head_biases": random.normal(size=(layers, heads, C)) / 9,
+        "past": random.normal(size=(T, C)) / 9,
+        "past_biases": random.normal(size=C),
+    }
+    parts["words"] = parts["heads"].sum((0, 1)) + parts["past"]
+    parts["biases"] = parts["head_biases"].sum((0, 1)) + parts["past_biases"]
+    parts["through"] = parts["heads"].sum(2)
+    parts["log_odds"] = logits = parts["words"].sum(0) + parts["biases"]
     shares = np.exp(logits) / np.exp(logits).sum()
     if several:
         shares = 1 / (1 + np.exp(-logits))
@@ -44,6 +53,7 @@ def explained(
     parts = {name: part[..., order] for name, part in parts.items()}
     arrays: dict[str, Any] = {f"contributions/{name}": part for name, part in parts.items()}
     arrays["probabilities"] = shares
+    arrays["contributions/maps"] = random.normal(size=(layers, heads, T, T))
     for layer, weights in enumerate(maps_of(0, layers, heads, T)):
         arrays[f"layer_{layer}/weights"] = weights
     arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
@@ -53,8 +63,35 @@ def explained(
     if several:
         arrays["given"] = (shares > 0.5).astype(np.uint8)
     ends = [place for place, word in enumerate(words) if word in ("[CLS]", "[SEP]")]
-    shown = Text("text", words, text, label, None, ends, 0)
+    if words == WORDS:
+        names = NAMES
+    read = {"words": spans(words, names), "places": places_of(words, text)}
+    shown = Text("text", words, text, label, None, ends, 0, **read)
     return PageText(shown, arrays), parts
+
+
+def spans(tokens: list[str], names: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return words with their tokens; without names each token but the first and last is one."""
+    found, start = [], 1
+    for name in names or tokens[1:-1]:
+        end = start + 1
+        while "".join(tokens[start:end]) != name.replace("\u200d", ""):
+            end += 1
+        found.append((name, start, end))
+        start = end
+    return found
+
+
+def places_of(tokens: list[str], text: str) -> list[tuple[int, int]]:
+    """Return where tokens stand in the text, as JavaScript counts."""
+    places, end = [], 0
+    for token in tokens:
+        start = text.find(token, end)
+        end = end if start < 0 else start + len(token)
+        edges = (0, 0) if start < 0 else (start, end)
+        first, last = (len(text[:edge].encode("utf-16-le")) // 2 for edge in edges)
+        places.append((first, last))
+    return places
 
 
 @pytest.fixture
@@ -63,7 +100,8 @@ def open_why(open_page: PageOpener) -> Any:
 
     def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
         layers = [f"layer {at}" for at in range(len(texts[0].arrays["contributions/heads"]))]
-        content = page("Why", layers, CLASSES, texts)
+        classes = CLASSES[: len(texts[0].arrays["contributions/classes"])]
+        content = texts_page("Why", layers, classes, texts)
         return open_page(
             content, f"{SUM} strong", viewport={"width": width, "height": 768}, **options
         )
@@ -99,25 +137,18 @@ def test_words_bar_heads_and_biases_add_up_to_the_log_odds_as_they_are_shown(ope
     named = tab.locator(".segment.word").evaluate_all("all => all.map(it => it.title)")
     for title in named:  # one number wherever it stands
         assert shown[title.rsplit(" ", 1)[0]] == numbers(title)[-1]
-    layers = tab.locator(".heads-words .about .state")
-    layer = int(toward["heads"].sum((1, 2)).argmax())  # the one that passes most of the sum
-    assert layers.nth(layer).get_attribute("aria-pressed") == "true"
-    for layer in (0, 1):
-        layers.nth(layer).click()
-        rows = [numbers(row) for row in texts_in(tab, ".cells-table tbody tr")]
-        *columns, of_heads = numbers(texts_in(tab, ".cells-table tfoot tr")[0])
-        assert [sum(row[:-1]) for row in rows] == pytest.approx([row[-1] for row in rows])
-        cells = np.array([row[:-1] for row in rows])
-        assert cells.sum(axis=0) == pytest.approx(columns)
-        assert sum(columns) == pytest.approx(of_heads)
-        end = numbers(tab.locator(".through").inner_text())
-        assert end[0] == of_heads
-        assert sum(end[:-1]) == pytest.approx(end[-1])
-        assert end[-1] == total[-1]
-        sums = sorted(toward["heads"][layer].sum(-1), key=lambda value: -abs(value))
-        assert [row[-1] for row in rows] == pytest.approx(sums, abs=0.016)
-        at = tab.locator(".cells-table thead th >> nth=1").inner_text().startswith("at ")
-        assert at == (layer > 0)  # above the first layer the words have mixed
+    rows = [numbers(row) for row in texts_in(tab, ".cells-table tbody tr")]
+    *columns, of_all = numbers(texts_in(tab, ".cells-table tfoot tr")[-1])
+    assert [sum(row[:-1]) for row in rows] == pytest.approx([row[-1] for row in rows])
+    cells = np.array([row[:-1] for row in rows])
+    assert cells.sum(axis=0) == pytest.approx(columns)
+    assert sum(columns) == pytest.approx(of_all) == pytest.approx(total[-1])
+    heads = (toward["heads"].sum(-1) + toward["head_biases"]).ravel()  # of all layers
+    sums = [*sorted(heads, key=lambda value: -abs(value)), toward["past"].sum()]
+    sums[-1] += toward["past_biases"]
+    assert [row[-1] for row in rows] == pytest.approx(sums, abs=0.016)
+    header = texts_in(tab, ".cells-table thead th bdi")
+    assert [shown[word] for word in header] == pytest.approx(columns[: len(header)])
     tab.locator(".choose-unit").select_option("token")
     assert texts_in(tab, ".text .token bdi") == WORDS
 
@@ -155,7 +186,6 @@ def test_the_two_classes_are_chosen_and_held_and_the_likeliest_are_offered(open_
     )
     assert tab.locator(".offer .primary").count() == 1
     assert tab.locator(".odds").inner_text().endswith(f" to 1 for {second}")
-    assert f"← {second} −" in tab.locator(".ledger-axis").inner_text()  # to where the bar runs
     assert numbers(tab.locator(SUM).inner_text())[-1] == pytest.approx(
         (parts["log_odds"][2] - parts["log_odds"][1]), abs=0.006
     )
@@ -174,8 +204,9 @@ def test_the_two_classes_are_chosen_and_held_and_the_likeliest_are_offered(open_
     assert texts_in(tab, f"{SUM} .class-name") == [third, second]
     tab.locator(".choose-text").select_option("0")
     assert "Given label" in tab.locator(".facts-of-text").inner_text()
-    assert tab.locator(".predicted").get_attribute("aria-live") == "polite"
-    assert tab.locator("[aria-live], [role=status]").count() <= 4
+    heard = tab.locator(".prediction [aria-live=polite]")
+    heard.get_by_text(first).wait_for(state="attached")  # once nothing is typed
+    assert tab.locator("[aria-live], [role=status]").count() <= 5
 
 
 @pytest.mark.slow
@@ -187,9 +218,17 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     total = numbers(tab.locator(SUM).inner_text())
     assert total[-1] == pytest.approx(np.log(likeliest / (1 - likeliest)), abs=0.006)
     rows = tab.locator(".cells-table tbody tr")
-    assert rows.count() == 12
+    assert 1 < rows.count() <= 10 + 2  # nine tenths of the sum, the other heads, past all
+    others = rows.count() - 2
+    assert f"{36 - others} other heads" in tab.locator(".cells-table").inner_text()
+    sums = [numbers(row)[-1] for row in texts_in(tab, ".cells-table tbody tr")]
+    assert sum(sums) == pytest.approx(total[-1])
     tab.get_by_text("All heads and words").click()
-    assert rows.first.locator("td").count() == 6 + 1  # each word, and the sum
+    assert rows.count() == 36 + 1
+    assert rows.first.locator("td").count() == 1 + 4 + 1 + 1  # map, words, ends and biases, sum
+    assert tab.locator(".wall-cell").count() == 36
+    tab.locator(".wall-cell >> nth=14").click()
+    assert tab.locator(".wall .head h2").inner_text().startswith("layer 1 head 2")
 
 
 def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
@@ -198,7 +237,7 @@ def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
     tab.locator(".text .token >> nth=2").hover()
     for part, count in ((".text .token", 1), (".segment", 1), (".cells-table th", 1)):
         assert tab.locator(f"{part}.lit").evaluate_all(lit) == ["very"] * count
-    assert tab.locator(".cells-table td.lit").count() == 3  # two heads, and their sum
+    assert tab.locator(".cells-table td.lit").count() == 4  # two heads, past them, and the word
     tab.locator(".segment >> text=so").first.hover()
     assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
     tab.locator(".prediction").hover()
@@ -212,13 +251,15 @@ def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sentence", "lang", "direction"),
-    [("吾輩は猫である。名前はまだ無い。", "ja", "ltr"), ("هذا فيلم رائع", "ar", "rtl")],
+    [("吾輩は|猫である。|名前は|まだ|無い。", "ja", "ltr"), ("هذا فيلم رائع", "ar", "rtl")],
 )
 def test_a_text_reads_as_it_is_written(
     open_why: Any, sentence: str, lang: str, direction: str
 ) -> None:
+    names = sentence.split("|") if lang == "ja" else ()
+    sentence = sentence.replace("|", "")
     pieces = [*sentence] if lang == "ja" else sentence.split()
-    text, _ = explained(["[CLS]", *pieces, "[SEP]"], sentence)
+    text, _ = explained(["[CLS]", *pieces, "[SEP]"], sentence, names=names)
     tab = open_why(text, width=390)
     row = tab.locator(".text .tokens >> nth=0")
     assert (row.get_attribute("lang"), row.get_attribute("dir")) == (lang, direction)
@@ -237,12 +278,124 @@ def test_what_was_not_read_and_an_empty_text_are_said_and_an_emoji_is_one_word(
     open_why: Any,
 ) -> None:
     emoji = "👩\u200d🚀"
-    cut, _ = explained(["[CLS]", "👩", "🚀", "is", "[SEP]"], f"{emoji} is not read to its end")
+    cut, _ = explained(
+        ["[CLS]", "👩", "🚀", "is", "[SEP]"], f"{emoji} is not read to its end", names=[emoji, "is"]
+    )
     tab = open_why(cut, explained(["[CLS]", "[SEP]"], "")[0])
     assert texts_in(tab, ".text .token bdi")[1:3] == [emoji, "is"]
     assert "5 of 6 words are not read." in tab.locator(".facts-of-text .warns").inner_text()
     tab.locator(".choose-text").select_option("1")
     tab.locator(".facts-of-text >> text=The text is empty").wait_for()
+    assert tab.locator(".predicted").inner_text().strip() == "No verdict"
+    assert "Its class prior, without known words:" in tab.locator(".facts-of-text").inner_text()
+
+
+def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
+    tab = open_why(text)
+    assert tab.locator(".cells-table .thumbnail").count() == 6
+    assert tab.locator(".cells-table .thumbnail.strip").count() == 3  # the row that is read
+    for place in (3, 0):
+        name = tab.locator(".head-name").nth(place)
+        name.click()
+        assert name.get_attribute("aria-expanded") == "true"
+        opened = tab.locator(".cells-table tr.chosen + tr.unfolded")
+        assert opened.locator(".head h2").inner_text().startswith(name.inner_text())
+    layer, head = map(int, re.findall(r"\d+", name.inner_text()))
+    weights = text.arrays[f"layer_{layer}/weights"][head]
+    readout = tab.locator(".head .readout")
+    tab.locator(".head .large").focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    readout.get_by_text("key 1").wait_for()
+    shown = float(readout.locator("strong").inner_text())
+    assert shown == pytest.approx(weights[0, 1], abs=5.1e-4)
+    tab.locator(".choose-mode").select_option("passes")
+    passed = text.arrays["contributions/maps"][layer, head, 0, 1]
+    assert numbers(readout.inner_text())[-1] == pytest.approx(passed, abs=0.006)
+    name.click()
+    assert tab.locator(".unfolded").count() == 0
+
+
+def test_all_maps_of_a_text_have_one_scale(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
+    tab = open_why(text)
+    most = max(text.arrays[f"layer_{layer}/weights"].max() for layer in (0, 1))
+    assert f"{most:.3f}" in tab.locator(".heads-words .scale").inner_text()
+    for row in tab.locator(".cells-table tbody tr").all()[:6]:
+        layer, head = map(int, re.findall(r"\d+", row.locator(".head-name").inner_text()))
+        weights = text.arrays[f"layer_{layer}/weights"][head]
+        strength = colours_of(row.locator("canvas"))[..., 3]
+        expected = 255 * np.sqrt((weights[:1] if layer == 1 else weights) / most)
+        np.testing.assert_allclose(strength, expected, atol=0.51)
+
+
+def test_of_two_classes_each_has_its_colour_whichever_is_predicted(open_why: Any) -> None:
+    texts = [explained(WORDS, "a proprietary film.", seed=seed, classes=2)[0] for seed in range(8)]
+    tab = open_why(*texts)
+    colours: dict[str, set[str]] = {}
+    for number in range(len(texts)):
+        tab.locator(".choose-text").select_option(str(number))
+        shares = texts[number].arrays["probabilities"]
+        tab.get_by_text(f"{100 * shares.max():.1f} %").first.wait_for()
+        name = tab.locator(".predicted .name").inner_text()
+        read = "node => getComputedStyle(node).color"
+        colours.setdefault(name, set()).add(tab.locator(".predicted").evaluate(read))
+    assert sorted(colours) == CLASSES[:2]
+    assert [len(of) for of in colours.values()] == [1, 1]
+    assert colours["bad"] != colours["good"]
+
+
+def test_what_is_compared_is_explained_between_the_classes_that_changed(open_why: Any) -> None:
+    texts = [explained(WORDS, "a proprietary film.", seed=seed) for seed in range(9)]
+    predicted = [parts["log_odds"].argmax() for _, parts in texts]
+    assert predicted == [0] * len(texts)  # of each text the first of its own order
+    names = [CLASSES[text.arrays["contributions/classes"][0]] for text, _ in texts]
+    other = next(number for number, name in enumerate(names) if name != names[0])
+    tab = open_why(texts[0][0], texts[other][0])
+    tab.locator(".choose-other").select_option("text")
+    tab.get_by_text(f"What turned {names[other]} into {names[0]}").wait_for()
+    assert texts_in(tab, f"{SUM} .class-name") == [names[other], names[0]]  # before, now
+    changes = numbers(tab.locator(".changes").inner_text())
+    assert sum(changes[:-1]) == pytest.approx(changes[-1])
+    order = [list(text.arrays["contributions/classes"]) for text, _ in (texts[0], texts[other])]
+    pair = [CLASSES.index(names[other]), CLASSES.index(names[0])]
+    odds = [
+        parts["log_odds"][own.index(pair[0])] - parts["log_odds"][own.index(pair[1])]
+        for own, (_, parts) in zip(order, (texts[0], texts[other]), strict=True)
+    ]
+    assert changes[-1] == pytest.approx(odds[0] - odds[1], abs=0.011)
+    tab.locator(".choose-asked").select_option(str(pair[1]))  # whoever chooses is asked no more
+    assert texts_in(tab, f"{SUM} .class-name") == [names[0], names[other]]
+
+
+def test_how_sure_is_what_was_right_of_the_texts_nearest_in_confidence(browser: Any) -> None:
+    random = np.random.default_rng(0)
+    confidence = np.sort(random.uniform(0.3, 1, 2000))[::-1]
+    is_right = random.uniform(size=2000) < confidence
+    curve = accuracy_curve(confidence, is_right)
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.evaluate(f"{bundled('prediction.js')};window.modules = modules;0")
+        for share in (0.35, 0.5, 0.75, 0.99, 0.05):
+            found = tab.evaluate(
+                "given => modules.prediction.nearestTexts(...given)", [curve, share]
+            )
+            near = np.argsort(np.abs(confidence - share), kind="stable")[: found["texts"]]
+            near = near[np.abs(confidence[near] - share) <= 0.1]
+            assert found["texts"] == (0 if share == 0.05 else pytest.approx(60, abs=4))
+            assert found["right"] == pytest.approx(is_right[near].sum(), abs=4)
+
+
+def test_parts_of_the_bar_are_reached_by_keys_and_named(open_why: Any) -> None:
+    tab = open_why(explained(WORDS, "a proprietary film.")[0])
+    segments = tab.locator(".segment")
+    assert tab.locator(".segment[tabindex='0']").count() == 1  # one stop
+    segments.first.focus()
+    for place in range(1, segments.count()):
+        tab.keyboard.press("ArrowRight")
+        name = segments.nth(place).get_attribute("title")
+        assert tab.locator(".pointed").inner_text() == name
 
 
 PAINTED = """node => {
@@ -284,7 +437,7 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
     open_tab: Opener, tmp_path: Path
 ) -> None:
     steps, odds, pair = {}, [], []
-    for step in (0, 9):
+    for step in (0, 8):
         text, _ = explained(WORDS, "a proprietary film.", seed=step)
         parts = {name: array for name, array in text.arrays.items() if "contributions" in name}
         extra = {f"text_0/{name}": array for name, array in parts.items()}
@@ -295,7 +448,7 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
         odds.append(np.log(shares))
     write_run(tmp_path, "mine", [text.text], steps, classes=CLASSES)
     tab = open_tab(tmp_path)
-    for step, own in ((9, odds[1]), (0, odds[0])):
+    for step, own in ((8, odds[1]), (0, odds[0])):
         tab.drawn(step)
         shown = numbers(tab.text(SUM))[-1]
         assert shown == pytest.approx(own[pair[0]] - own[pair[1]], abs=0.006)

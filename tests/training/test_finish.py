@@ -33,7 +33,7 @@ def test_a_step_that_fails_does_not_lose_the_run(
 
     def instead(step: finish.Step) -> finish.Step:
         def do(trained: finish.Trained, bar: Any) -> None:
-            kept = json.loads((trained.report.folder / "metrics.json").read_text())
+            kept = json.loads((trained.results.folder / "metrics.json").read_text())
             assert kept["pending"][0] == step.name, "the scores are written before each step"
             assert kept.keys() >= SCORES
             if step.name == failing:

@@ -14,7 +14,7 @@ from headscope.cli.predict import predict
 from headscope.ground.errors import ConfigError, DataError
 from headscope.model.objective import thresholds_of
 from headscope.record.reader import read_index, read_step
-from headscope.results.report import Report
+from headscope.results.metrics import Results
 from headscope.runs.run import load_run
 from headscope.settings.commands import (
     EvaluateConfig,
@@ -30,11 +30,11 @@ LABELS = ["food", "place", "staff"]
 
 
 @pytest.fixture
-def report(any_classes: Trained) -> Report:
+def report(any_classes: Trained) -> Results:
     return any_classes.report
 
 
-def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
+def test_what_is_easy_is_learned_and_everything_is_kept(report: Results) -> None:
     assert report.test.micro_f1 is not None
     baseline = report.compared["baseline"].scores
     assert baseline.micro_f1 is not None
@@ -52,7 +52,7 @@ def test_what_is_easy_is_learned_and_everything_is_kept(report: Report) -> None:
 
 
 def test_the_screen_and_tensorboard_have_a_table_for_each_class(
-    any_classes: Trained, report: Report
+    any_classes: Trained, report: Results
 ) -> None:
     shown = any_classes.screen
     assert "micro-F1" in shown
@@ -65,7 +65,7 @@ def test_the_screen_and_tensorboard_have_a_table_for_each_class(
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
-def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
+def test_the_record_says_which_classes_a_text_is_given(report: Results) -> None:
     index = read_index(report.folder / "heads")
     assert index.classes == LABELS
     assert all(
@@ -83,7 +83,7 @@ def test_the_record_says_which_classes_a_text_is_given(report: Report) -> None:
 
 
 def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
-    any_classes: Trained, report: Report, tmp_path: Path
+    any_classes: Trained, report: Results, tmp_path: Path
 ) -> None:
     folder = str(any_classes.copy(tmp_path))
     assert evaluate(EvaluateConfig(run=folder, accelerator="cpu")) == report.test
@@ -102,7 +102,7 @@ def test_evaluating_gives_the_scores_of_training_and_those_of_other_data(
 
 
 def test_predictions_are_lists_or_joined_and_follow_the_thresholds(
-    report: Report, tmp_path: Path
+    report: Results, tmp_path: Path
 ) -> None:
     rows = comments(60, seed=2)
     source, folder = write(tmp_path / "in.jsonl", rows), str(report.folder)

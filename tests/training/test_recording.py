@@ -12,6 +12,7 @@ from headscope.cli.inspect import inspect
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
 from headscope.heads.capture import capture, read_at_first
+from headscope.heads.integrations import lightning_callback
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.record.reader import read_index, read_step
@@ -79,6 +80,43 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
     assert "text_1/layer_1/weights" in between
 
 
+def recorded_between(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, size: int, first: int = 0
+) -> list[int]:
+    """Return the steps of 934 that are recorded, at 0.1 s a step, if each takes as much."""
+    clock = [0.0]
+    monkeypatch.setattr(lightning_callback.time, "perf_counter", lambda: clock[0])
+    between = lightning_callback.Between(934, first)
+    recorded, found = 0.0, []
+    for step in range(first + 1, 935):
+        clock[0] += 0.1
+        if between.has_room(step, recorded):
+            found.append(step)
+            clock[0] += seconds
+            recorded += seconds
+            between.count(seconds, size)
+    return found
+
+
+def test_steps_between_validations_are_spaced_by_their_logarithm_within_two_percent_and_10_mb(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every = recorded_between(monkeypatch, 0.01, 100_000)
+    assert every[:4] == [1, 2, 3, 5]
+    assert 16 <= len(every) <= 18
+    ratios = np.divide(every[6:], every[5:-1])
+    assert np.ptp(np.log(ratios)) < 0.3  # even
+    slow = recorded_between(monkeypatch, 0.2, 100_000)  # of 93.4 s
+    assert 6 <= len(slow) < len(every)
+    assert 0.2 * len(slow) <= 0.02 * 93.4
+    assert max(slow) > 300  # they are spread over all of training
+    large = recorded_between(monkeypatch, 0.01, 1_500_000)
+    assert 5 <= len(large) * 1.5 <= 10
+    assert max(large) > 300
+    assert recorded_between(monkeypatch, 5.0, 100_000)[1:] == []
+    assert min(recorded_between(monkeypatch, 0.01, 1, first=467)) > 467  # of a resumed run
+
+
 def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> None:
     arrays = arrays_of(plain.folder)
     for place, text in enumerate(read_index(plain.folder / "heads").texts):
@@ -102,7 +140,7 @@ def test_what_every_head_put_is_recorded_printed_and_kept(plain: Trained) -> Non
     sums = np.sum(put["heads"], axis=1) + put["past"] + above
     assert sums[0] == pytest.approx(sums[1], abs=1e-4)
     assert put["against"] == "the runner-up"
-    assert "contribution" in plain.screen
+    assert "passes through" in plain.screen
 
 
 def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> None:
@@ -124,7 +162,7 @@ def test_what_depends_on_each_head_is_added_to_the_kept_step(plain: Trained) -> 
 def test_a_pooling_that_attends_own_probes_and_a_sample_of_texts(
     small_config: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.results.report.MOST_CLASSES", 1)
+    monkeypatch.setattr("headscope.results.metrics.MOST_CLASSES", 1)
     config = small_config(max_steps=2)
     config = override(
         config,
@@ -182,8 +220,10 @@ def test_a_run_on_pairs_records_segments_and_crossing(of_pairs: Trained) -> None
             for which in (0, 1)
         ]
         assert texts == [part.replace(" ", "") for part in text.text.split(" ⏐ ")]
-    for kept in index.steps:
-        arrays = read_step(folder / kept.file)
+    steps = [read_step(folder / kept.file) for kept in index.steps]
+    validated = [arrays for arrays in steps if "numbers/self/mean" in arrays]
+    assert len(validated) >= 2  # step 0, and each validation
+    for arrays in validated:
         crossing = arrays["numbers/crossing/mean"]
         assert crossing.shape == (2, 3)
         assert ((crossing[:-1] > 0) & (crossing[:-1] < 1)).all()

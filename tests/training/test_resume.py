@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from headscope.cli.evaluate import evaluate
+from headscope.cli.inspect import inspect
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.signals import Stopped
+from headscope.ground.terminal import logged
 from headscope.runs.folder import METRICS, WEIGHTS
 from headscope.runs.run import load_run
 from headscope.settings.checks import override
+from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import TrainConfig
 from headscope.training.resume import LAST, check_resumed, load_last, locked
 from headscope.training.train import train
@@ -128,6 +132,27 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
     ):
         train(again)
     assert contents(folder) == before
+
+
+def test_no_command_writes_through_a_link_of_a_run_folder(plain: Trained, tmp_path: Path) -> None:
+    folder = plain.copy(tmp_path)
+    run = str(folder)
+    again = replace(load_run(folder).config, resume=run)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    for name, target, use in (
+        ("labels.json", outside / "file", lambda: train(again)),
+        ("log.txt", outside / "file", lambda: logged(folder).__enter__()),
+        ("inspect", outside, lambda: inspect(InspectConfig(run=run, text="a film"))),
+        ("evaluations", outside, lambda: evaluate(EvaluateConfig(run=run, accelerator="cpu"))),
+    ):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+        with pytest.raises(RunError, match=f"{name} is a link that leads outside"):
+            use()
+        (folder / name).unlink()
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "mine"}
 
 
 def test_a_run_ends_by_its_patience_however_often_it_is_resumed(small_config: Maker) -> None:

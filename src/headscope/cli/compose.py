@@ -5,6 +5,7 @@ of configs/; the other commands have no files but configs/data, and a resumed ru
 settings, so there its parser is enough.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -21,9 +22,10 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import ConfigError, did_you_mean, first_line
-from headscope.settings.checks import check, is_text, keys, similar_keys, unknown_key
+from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line
+from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
+from headscope.settings.extension import ALLOW, check_allowed, import_paths_in
 
 INSTALLED = Path(__file__).parents[1] / "configs"
 CHECKOUT = Path(__file__).parents[3] / "configs"
@@ -32,6 +34,7 @@ SHORT = {"-h": "--help", "-m": "--multirun", "-c": "--cfg"}
 SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
+HYDRA_KEYS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "env")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
 
 
@@ -151,14 +154,51 @@ def compose(line: CommandLine) -> dict[str, Any]:
         if group in values and values[group] is None:  # Hydra would end in a traceback
             raise ConfigError(unknown_choice(group, "null", names))
     try:
-        return resolved(_with_hydra(line))
+        return resolved(_with_hydra(line, line.words))
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
 
 
-def _with_hydra(line: CommandLine) -> DictConfig:
+def check_code(line: CommandLine, content: dict[str, Any]) -> None:
+    """Raise a RunError for code that no word names, but a resumed run or a file of --config-dir."""
+    folder = line.options.get("--config-dir")
+    source = f"resume={content.get('resume')}" if folder is None else f"--config-dir={folder}"
+    check_allowed(flatten(content), source, import_paths_in(line.words))
+
+
+def check_hydra(line: CommandLine) -> None:
+    """Raise a RunError if a file of --config-dir changes what Hydra calls or logs in a sweep."""
+    if "--config-dir" not in line.options or os.environ.get(ALLOW) == "1":
+        return
+    single = [entry for entry in line.overrides if not entry.is_sweep_override()]
+    words = [str(entry.input_line) for entry in single]
+    plain = [word for word in words if word.lstrip("+~").startswith("hydra")]
+    swept = [
+        [f"{entry.key_or_group}={name}"]
+        for entry in line.overrides
+        if entry.is_sweep_override() and entry.key_or_group in groups(line.schema)
+        for name in entry.sweep_string_iterator()
+    ]
+    expected = _hydra_settings(CommandLine(line.schema, {}, []), plain)
+    for choice in [[], *swept]:
+        found = _hydra_settings(line, [*words, *choice])
+        if changed := [key for key in expected if found[key] != expected[key]]:
+            raise RunError(
+                f"--config-dir={line.options['--config-dir']}: changes hydra.{changed[0]}, which "
+                f"can run any code; if you trust it, set {ALLOW}=1"
+            )
+
+
+def _hydra_settings(line: CommandLine, words: list[str]) -> dict[str, Any]:
+    """Return Hydra's own settings, but for names of files and what differs from call to call."""
+    settings = _with_hydra(line, words, return_hydra_config=True).hydra
+    content: dict[str, Any] = OmegaConf.to_container(settings)  # type: ignore[assignment]
+    kept = {key: content[key] for key in HYDRA_KEYS}
+    return kept | {key: content["job"][key] for key in ("env_set", "env_copy", "chdir")}
+
+
+def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictConfig:
     store_defaults(line.schema)
-    words = line.words
     main = CONFIGS
     if "--config-dir" in line.options:
         other = Path(line.options["--config-dir"]).absolute()
@@ -166,9 +206,9 @@ def _with_hydra(line: CommandLine) -> DictConfig:
             raise ConfigError(f"--config-dir: expected a directory, got {str(other)!r}")
         if "--config-name" in line.options:  # Hydra looks for it in the main directory
             main, other = other, main
-        words.append(f"hydra.searchpath=[{quote(f'file://{other}')}]")
+        words = [*words, f"hydra.searchpath=[{quote(f'file://{other}')}]"]
     with hydra.initialize_config_dir(str(main), version_base="1.3"):
-        return hydra.compose(line.options.get("--config-name", "train"), words)
+        return hydra.compose(line.options.get("--config-name", "train"), words, **options)
 
 
 def store_defaults(schema: Any) -> None:

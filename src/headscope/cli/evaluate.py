@@ -12,7 +12,7 @@ from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import label_name, numbers, split_labels, text_rows
 from headscope.data.rows import read_rows
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
-from headscope.ground.files import write_free
+from headscope.ground.files import check_links, write_free
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
@@ -37,6 +37,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """
     console = terminal(console)
     run = load_run(config.run)
+    check_links(run.folder)
     with Bar(console, "reading texts"):
         dataset, split = texts_of(config, run)
     data = config.data or run.config.data

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from headscope.cli.inspect_model import inspect_model
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import write_free
+from headscope.ground.files import check_links, write_free
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.live import text_view
 from headscope.runs.prediction import best_device
@@ -26,6 +26,8 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
         return inspect_model(config, console)
     console = terminal(console)
     run = load_run(str(config.run))
+    if config.output is None:
+        check_links(run.folder)
     texts = tuple(part for part in (config.text, config.text_pair) if part is not None)
     is_pair = run.config.data.text_pair_column is not None
     if is_pair != (config.text_pair is not None):

@@ -18,6 +18,7 @@ from headscope.data.corpus import read_split
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, first_line, listed, warn
 from headscope.ground.files import write_free
+from headscope.ground.growth import check_growth
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.capture import eval_mode, logits_of
 from headscope.heads.contributions import explain
@@ -27,12 +28,17 @@ from headscope.heads.integrations.sequence_classifier import (
     study_texts,
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.heads.step import JOIN
 from headscope.heads.study import Study
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import find_checkpoint, import_transformers, read_tokenizer
+from headscope.model.pretrained import (
+    described,
+    find_checkpoint,
+    import_transformers,
+    read_tokenizer,
+)
 from headscope.pages.show import head_view, with_page
 from headscope.record.explanation import WORDS_NAMED, signed
+from headscope.record.schema import JOIN
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_heads
 from headscope.runs.prediction import best_device
@@ -184,10 +190,13 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
     transformers = import_transformers("model")
     folder = find_checkpoint("model", path)  # transformers alone would wait for a network
     try:
+        described(folder)  # raises for more weights than the files hold
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         tokenizer = read_tokenizer(folder)
+        if backend := getattr(tokenizer, "backend_tokenizer", None):
+            check_growth(backend.to_str())
         if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):
             raise ValueError(f"it was not fine-tuned: {listed(random)} would be random")
         return SequenceClassifier(model.eval(), tokenizer, max_tokens)

@@ -16,6 +16,7 @@ import yaml
 from headscope import __version__
 from headscope.cli.compose import (
     CommandLine,
+    check_code,
     compose,
     groups,
     parse,
@@ -96,6 +97,7 @@ def run(name: str, words: Sequence[str]) -> int:
     elif "--cfg" in line.options:
         print(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), end="")
     else:
+        check_code(line, content)
         config: Any = validate(schema, content)
         check(config)
         if isinstance(config, TrainConfig) and config.resume is None:

@@ -12,8 +12,9 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
 from headscope.pages.live import MB, Example, live_html
 from headscope.pages.pack import check_supported
-from headscope.pages.report import TextsReport, report_of, write_report
+from headscope.pages.report import TextsReport, report_of, words_file, write_report
 from headscope.results.console import show_words
+from headscope.runs.folder import REPORT, WORDS
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
@@ -56,7 +57,7 @@ def _examples(run: Run, count: int, console: Console) -> list[Example]:
 
 
 def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
-    """Write report.html and words.csv beside it, and return what they hold."""
+    """Write a report and its words beside it, and return what they hold."""
     console = terminal(console)
     run = load_run(config.run)
     with Bar(console, "reading texts"):
@@ -67,8 +68,17 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
         texts = texts_and_labels(dataset, run.objective, run.labels)
         found = report_of(run, *texts, config.seconds)
         name = split if config.data is None else Path(config.data.path).stem
-        size = write_report(run, found, name, Path(config.output))
+        path = Path(config.output)
+        file = _words_of(run, path, is_own=config.data is None and split == "test")
+        size = write_report(run, found, name, path, file)
     show_words(console, found.summary())
-    words = f"words.csv: words of {len(found.parts)} of {len(dataset)} texts"
+    words = f"{file.name}: words of {len(found.parts)} of {len(dataset)} texts"
     show_line(console, f"report:     {config.output} ({size:.1f} MB), {words}")
     return found
+
+
+def _words_of(run: Run, path: Path, is_own: bool) -> Path:
+    """Return the csv of a report's words: that of the run where its own report is made up for."""
+    own = run.folder / WORDS
+    is_missing = path.resolve() == (run.folder / REPORT).resolve() and not own.exists()
+    return own if is_own and is_missing else words_file(path)

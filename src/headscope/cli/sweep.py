@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,10 +36,18 @@ from headscope.ground.errors import (
     warn,
     warnings_as_notes,
 )
-from headscope.ground.files import new_folder, read_json, remove_empty, write_atomic, write_text
+from headscope.ground.files import (
+    check_links,
+    new_folder,
+    read_json,
+    remove_empty,
+    write_text,
+)
 from headscope.ground.signals import end, signals_taken
+from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
+from headscope.settings.extension import check_allowed, import_paths_in
 
 JOB = "job.json"  # the overrides of a job
 FAILURE = "failure.json"
@@ -57,16 +65,18 @@ def run_sweep(line: compose.CommandLine) -> int:
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
     folder = _sweep_folder(line.overrides)
+    check_links(folder)
     started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
+    compose.check_hydra(line)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not in Hydra's words and exit code
     launch = hydra.main(version_base="1.3", config_path=str(compose.CONFIGS), config_name="train")
     try:
-        launch(Job(fixed))()
+        launch(Job(fixed, import_paths_in(line.words)))()
     except (UserError, BrokenPipeError):
         raise
     except Exception as error:  # of Hydra: those of the jobs are in their folders
@@ -110,8 +120,9 @@ def _sweep_folder(overrides: Iterable[Override]) -> Path:
 class Job:
     """One job of a sweep, in whatever process Hydra's launcher starts it."""
 
-    def __init__(self, fixed: Sequence[str]) -> None:
+    def __init__(self, fixed: Sequence[str], own: Collection[str]) -> None:
         self.fixed = fixed  # keys that have one value for all jobs
+        self.own = own  # import paths that are words of the command line
 
     def __call__(self, composed: DictConfig) -> float | None:
         """Train unless that is done, and return the validation score, for Hydra's sweepers.
@@ -133,6 +144,7 @@ class Job:
                 config = replace(resumed_config(folder), resume=str(folder))
             else:
                 config = validate(TrainConfig, compose.resolved(composed))
+            check_allowed(config.import_paths, f"run={folder}", self.own)
             check(config)
             with signals_taken(end), compose.starting(config):
                 from headscope.training.train import train  # heavy
@@ -207,7 +219,7 @@ def write_table(folder: Path) -> Table:
 
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
-    write_atomic(folder / TABLE, lambda path: table.to_csv(path, index=False, float_format="%.4f"))
+    write_frame(folder / TABLE, table.round(4))
     if job := best_job(configurations(table)):
         write_best(folder, job)
     return table

@@ -19,14 +19,15 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from headscope.data.evidence import (
     NO_WORD,
-    Evidence,
-    EvidenceTexts,
-    EvidenceVocabulary,
+    KnownNgrams,
+    Ngrams,
+    NgramTexts,
     Vocabulary,
     WordTexts,
 )
 from headscope.data.ngrams import ranges
 from headscope.data.tokenizer import beginning
+from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
@@ -41,7 +42,7 @@ class EncodedTexts:
     segments: np.ndarray | None  # for pairs, 0 or 1 beside each id
     num_cut: int  # texts longer than max_length
     words: WordTexts | None = None  # the word that each token shows, where they are asked for
-    evidence: EvidenceTexts | None = None  # where the model reads it
+    evidence: NgramTexts | None = None  # where the model reads it
     features: np.ndarray | None = None  # beside each id a frozen encoder's hidden state
 
     @property
@@ -61,7 +62,8 @@ def encode_rows(
     inputs = list(rows) if is_pair else [text for (text,) in rows]
     # The fast way has no offsets.
     encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
-    encodings = encode(inputs)
+    with panics_as_errors():
+        encodings = encode(inputs)
     ids = array("i")
     segments = array("B")
     words = array("i")
@@ -88,7 +90,7 @@ def encode_rows(
 def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[tuple[str, ...]],
-    evidence: EvidenceVocabulary | None = None,
+    evidence: KnownNgrams | None = None,
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with `evidence`, each token's known n-grams."""
     encoded = encode_rows(tokenizer, texts, None if evidence is None else Vocabulary())
@@ -109,7 +111,7 @@ class Batch(NamedTuple):
     segment_ids: Int[Tensor, "B T"] | None  # for pairs, which text a token belongs to
     labels: Int[Tensor, "B *C"]
     rows: Int[Tensor, " B"]  # place of each text in its split
-    evidence: Evidence | None = None  # where the model reads it
+    evidence: Ngrams | None = None  # where the model reads it
     features: Float[Tensor, "B T F"] | None = None  # hidden states of a frozen encoder, if known
 
     @property

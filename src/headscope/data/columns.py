@@ -89,7 +89,7 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
     They do not depend on how a data set is cut into chunks or picked from another one. The bytes
     are hashed where Arrow has them: making Python strings takes longer than all else.
     """
-    found = []
+    digests = []
     for column in columns:
         content = hashlib.blake2b(digest_size=16)
         lengths = hashlib.blake2b(digest_size=16)
@@ -100,8 +100,8 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
             starts = np.frombuffer(ends, np.int64)[texts.offset : last + 1]
             content.update(memoryview(letters or b"")[starts[0] : starts[-1]])
             lengths.update(np.diff(starts).tobytes())
-        found += [content.hexdigest(), lengths.hexdigest()]
-    return found
+        digests += [content.hexdigest(), lengths.hexdigest()]
+    return digests
 
 
 # What the labels of a column are called.

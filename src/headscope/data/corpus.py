@@ -277,13 +277,13 @@ def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
     gaps[config.label_column] = np.array([names is None for names in labels], bool)
     is_empty = np.any([*gaps.values()], axis=0)
     if is_empty.any():
-        found = ", ".join(
+        columns = ", ".join(
             f"{has_gap.sum()} in column {column!r} (first in row {has_gap.argmax()})"
             for column, has_gap in gaps.items()
             if has_gap.any()
         )
         where = f"{config.file_of(name)}, split {name}"
-        message = f"{where}: {is_empty.sum()} of {len(dataset)} rows have empty cells: {found}"
+        message = f"{where}: {is_empty.sum()} of {len(dataset)} rows have empty cells: {columns}"
         if not config.drop_empty:
             raise DataError(f"{message}, counted from 0; fix them or set data.drop_empty=true")
         if is_empty.all():

@@ -28,8 +28,8 @@ from headscope.data.batching import (
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
-    EvidenceTexts,
-    EvidenceVocabulary,
+    KnownNgrams,
+    NgramTexts,
     Vocabulary,
     WordTexts,
     assign_folds,
@@ -39,7 +39,7 @@ from headscope.data.evidence import (
 from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import cache_folder, digest, write_atomic
+from headscope.ground.files import cache_folder, cached, digest
 from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
@@ -65,7 +65,7 @@ class TextDataModule(LightningDataModule):
         tokenizer_config: TokenizerConfig,
         seed: int,
         tokenizer: Tokenizer | None = None,
-        evidence: EvidenceVocabulary | bool = False,
+        evidence: KnownNgrams | bool = False,
         phase: Phase = nullcontext,
     ) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class TextDataModule(LightningDataModule):
                     texts = replace(texts, evidence=self._evidence_of(role, texts.words))
             self.encoded[role] = texts
 
-    def _evidence_of(self, role: str, words: WordTexts) -> EvidenceTexts:
+    def _evidence_of(self, role: str, words: WordTexts) -> NgramTexts:
         """Return the known n-grams of a split; those of train, the first, become known."""
         if self.evidence is None:
             self.evidence = known_ngrams(words)
@@ -200,9 +200,10 @@ def encode(
     settings = f"{tokenizers.__version__} {tokenizer.to_str()} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = digest([settings, *columns, *column_digests(dataset, columns)]).hex()
-    path = cache / "encoded" / f"{key}.safetensors"
-    if not path.exists():
-        write_atomic(path, lambda file: _write_encoded(tokenizer, dataset, file, with_words))
+    path = cached(
+        cache / "encoded" / f"{key}.safetensors",
+        lambda file: _write_encoded(tokenizer, dataset, file, with_words),
+    )
     with safe_open(path, "pt") as file:
         arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         facts = json.loads(file.metadata()["facts"])

@@ -45,18 +45,18 @@ TEXTS_AT_ONCE = 1_000
 NO_WORD = -1  # of special tokens
 
 
-class Evidence(NamedTuple):
+class Ngrams(NamedTuple):
     """The known n-grams of B texts of T positions: M of them, in any order."""
 
     ids: Int[Tensor, " M"]
     places: Int[Tensor, " M"]  # which of the B * T positions each is at, counted row by row
     folds: Int[Tensor, " B"]  # whose counts a text must not see; -1 where it may see all
 
-    def repeated(self, times: int, length: int) -> "Evidence":
+    def repeated(self, times: int, length: int) -> "Ngrams":
         """Return the n-grams of the batch repeated `times`, of texts of `length` positions."""
         positions = len(self.folds) * length
         shift = positions * torch.arange(times, device=self.ids.device)[:, None]
-        return Evidence(
+        return Ngrams(
             self.ids.repeat(times), (self.places + shift).flatten(), self.folds.repeat(times)
         )
 
@@ -92,7 +92,7 @@ class WordTexts:
 
 
 @dataclass(frozen=True)
-class EvidenceTexts:
+class NgramTexts:
     """The known n-grams of N texts, collected at each token when a batch asks for them."""
 
     texts: WordTexts
@@ -101,7 +101,7 @@ class EvidenceTexts:
     word_starts: np.ndarray  # [W + 2], where each word's begin; last those of special tokens: none
     folds: np.ndarray  # [N], the fold whose counts each text must not see, or -1
 
-    def of(self, rows: Sequence[int] | np.ndarray) -> Evidence:
+    def of(self, rows: Sequence[int] | np.ndarray) -> Ngrams:
         """Return the n-grams of a batch of rows, padded to the longest."""
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
@@ -114,7 +114,7 @@ class EvidenceTexts:
         context = self.context_ngrams[tokens].ravel()
         ids = [self.ngrams_of_words[ranges(begin, counts)], context[context >= 0]]
         where = [np.repeat(places, counts), np.repeat(places, 2)[context >= 0]]
-        return Evidence(
+        return Ngrams(
             torch.from_numpy(np.concatenate(ids).astype(np.int64)),
             torch.from_numpy(np.concatenate(where)),
             torch.from_numpy(self.folds[rows]),
@@ -150,7 +150,7 @@ def _keys(texts: WordTexts) -> _Keys:
 
 
 @dataclass(frozen=True)
-class EvidenceVocabulary:
+class KnownNgrams:
     """Which n-grams are known: sorted by key, [n] of uint64."""
 
     keys: np.ndarray
@@ -161,7 +161,7 @@ class EvidenceVocabulary:
 
     def find(
         self, texts: WordTexts, folds: np.ndarray | None = None, keys: _Keys | None = None
-    ) -> EvidenceTexts:
+    ) -> NgramTexts:
         """Return the known n-grams of texts; `folds` are those of training texts."""
         keys = keys or _keys(texts)
         ngrams = numbers_of(keys.of_words, self.keys)
@@ -170,14 +170,14 @@ class EvidenceVocabulary:
         if folds is None:
             folds = np.full(len(texts.starts) - 1, -1, np.int64)
         context = numbers_of(keys.context, self.keys)
-        return EvidenceTexts(texts, context, ngrams[is_known], starts, folds)
+        return NgramTexts(texts, context, ngrams[is_known], starts, folds)
 
     def tensor(self) -> Int[Tensor, " n"]:
         """Return the keys as a file holds them."""
         return torch.from_numpy(self.keys.view(np.int64))
 
     @classmethod
-    def of(cls, keys: Int[Tensor, " n"]) -> "EvidenceVocabulary":
+    def of(cls, keys: Int[Tensor, " n"]) -> "KnownNgrams":
         """Return the vocabulary of a file's keys; ValueError unless they are sorted."""
         numbers = keys.numpy().view(np.uint64)
         if not (numbers[1:] > numbers[:-1]).all():
@@ -185,15 +185,15 @@ class EvidenceVocabulary:
         return cls(numbers)
 
 
-def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
+def known_ngrams(texts: WordTexts) -> KnownNgrams:
     """Return the n-grams of two training texts or more (of characters: four), at most 262,144."""
     keys = _keys(texts)
     distinct = np.unique(np.concatenate([keys.of_words, keys.context.ravel()]))
     distinct = distinct[distinct != NO_KEY]
-    evidence = EvidenceVocabulary(distinct).find(texts, keys=keys)
+    of_texts = KnownNgrams(distinct).find(texts, keys=keys)
     counts = np.zeros(len(distinct), np.int64)  # texts with each n-gram
     for rows in _chunks(np.arange(len(texts.starts) - 1)):
-        ngrams = evidence.by_text(rows, len(distinct)).indices
+        ngrams = of_texts.by_text(rows, len(distinct)).indices
         ids, num_texts = np.unique(ngrams, return_counts=True)
         counts[ids] += num_texts
     is_of_characters = np.isin(distinct, keys.of_characters)
@@ -201,7 +201,7 @@ def known_ngrams(texts: WordTexts) -> EvidenceVocabulary:
         counts >= np.where(is_of_characters, MIN_TEXTS_OF_CHARACTERS, MIN_TEXTS)
     )
     chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:MAX_NGRAMS]]
-    return EvidenceVocabulary(distinct[np.sort(chosen)])
+    return KnownNgrams(distinct[np.sort(chosen)])
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -219,7 +219,7 @@ def assign_folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.nd
     return (np.random.default_rng(seed).permutation(numbers.max() + 1) % count)[numbers]
 
 
-def log_count_ratios(texts: EvidenceTexts, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
+def log_count_ratios(texts: NgramTexts, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
     """Return each n-gram's log-count ratios, [K + 1, n, C]: without each fold, last with all texts.
 
     `classes` are [N, C], True where a training text has a class; num_ngrams is n.

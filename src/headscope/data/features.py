@@ -17,7 +17,7 @@ from torch import Tensor
 from headscope.data.batching import EncodedTexts, TextBatches, TokenBudgetSampler, moved
 from headscope.data.ngrams import ranges
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import write_atomic
+from headscope.ground.files import cached
 
 TOKENS_PER_BATCH = 2_048
 MOST_GIB = 8  # of a split
@@ -54,9 +54,10 @@ def hidden_states(
     key = hashlib.blake2b(f"{RECIPE} {torch.__version__} {settings}".encode(), digest_size=16)
     for array in (texts.ids, texts.starts, texts.segments):
         key.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-    path = cache / "features" / f"{key.hexdigest()}.npy"
-    if not path.exists():
-        write_atomic(path, lambda file: _write(encoder, texts, file, shape, device, advance))
+    path = cached(
+        cache / "features" / f"{key.hexdigest()}.npy",
+        lambda file: _write(encoder, texts, file, shape, device, advance),
+    )
     states: np.ndarray = np.load(path, mmap_mode="r")
     return states
 

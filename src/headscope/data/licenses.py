@@ -18,7 +18,7 @@ import yaml
 from datasets import ClassLabel, Dataset, Features, Value
 
 from headscope.ground.errors import DataError
-from headscope.ground.files import write_atomic
+from headscope.ground.files import cached
 
 RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
 SHORTEST, LONGEST = 8, 400  # words
@@ -34,29 +34,32 @@ def load_licenses(cache: Path) -> Dataset:
     out.
     """
     folder = _package_folder()
-    path = cache / f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"
-    if not path.exists():
-        categories: dict[str, set[str]] = defaultdict(set)
-        for text, category in _read_rules(folder):
-            categories[text].add(category)
-        of_one = {}
-        for text, found in categories.items():
-            if len(found) == 1:
-                (of_one[text],) = found
-        counts = Counter(of_one.values())
-        rows = [
-            {"text": text, "label": label}
-            for text, label in of_one.items()
-            if counts[label] >= FEWEST_OF_A_CLASS
-        ]
-        table = pa.Table.from_pylist(rows)
-        write_atomic(path, lambda temporary: pq.write_table(table, temporary))
+    name = f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"
+    path = cached(cache / name, lambda temporary: pq.write_table(_texts(folder), temporary))
     columns = pq.read_table(path).to_pydict()
     names = sorted(set(columns["label"]))
     columns["label"] = [names.index(label) for label in columns["label"]]
     return Dataset.from_dict(
         columns, Features({"text": Value("string"), "label": ClassLabel(names=names)})
     )
+
+
+def _texts(folder: Path) -> pa.Table:
+    """Return the texts of one category each, and their categories."""
+    categories: dict[str, set[str]] = defaultdict(set)
+    for text, category in _read_rules(folder):
+        categories[text].add(category)
+    of_one = {}
+    for text, found in categories.items():
+        if len(found) == 1:
+            (of_one[text],) = found
+    counts = Counter(of_one.values())
+    rows = [
+        {"text": text, "label": label}
+        for text, label in of_one.items()
+        if counts[label] >= FEWEST_OF_A_CLASS
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _package_folder() -> Path:

@@ -26,10 +26,8 @@ SIZES = (3, 4)  # of character n-grams, the marked ends counted
 NO_KEY = np.uint64(0)  # of a special token
 # Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
 # Katakana is a word, most often a foreign one.
-CHARACTERS = (
-    "\u3041-\u309f\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-    "\U00020000-\U0003ffff"
-)
+HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+CHARACTERS = f"\u3041-\u309f{HAN}\uac00-\ud7af"
 CHARACTER = re.compile(f"[{CHARACTERS}]")
 
 

@@ -69,17 +69,17 @@ def load_own(config: DataConfig) -> DatasetDict:
     """Return what your function does: split -> a `datasets.Dataset` or dictionaries by column."""
     with own_code("data.path", config.path) as load:
         splits = load(config)
-    found = DatasetDict()
+    texts = DatasetDict()
     try:
         for split, rows in splits.items():
-            found[split] = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
+            texts[split] = rows if isinstance(rows, Dataset) else Dataset.from_list(list(rows))
     except Exception as error:  # `datasets` and pyarrow raise many classes
         row = f"{{{config.text_column!r}: ..., {config.label_column!r}: ...}}"
         raise DataError(
             f"data.path={config.path}: expected a mapping split -> rows such as {row}, got "
             f"{type(splits).__name__}: {reason(error)}"
         ) from error
-    return found
+    return texts
 
 
 def load_folder(path: Path, config: DataConfig) -> DatasetDict:

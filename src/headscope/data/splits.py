@@ -98,18 +98,18 @@ def splittable_rows(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
     fewest = _fewest(len(labels), size)
     if labels.ndim == 2:
         is_rare = labels.sum(axis=0, dtype=np.int64) < fewest
-        found = rows[~labels[:, is_rare].any(axis=1)]
-        return found if len(found) > size else rows
+        without_rare = rows[~labels[:, is_rare].any(axis=1)]
+        return without_rare if len(without_rare) > size else rows
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(labels))
     drawn = order[np.unique(classes[order], return_index=True)[1]]  # a row of each class
-    found = rows[(counts > FEWEST_LEFT)[classes]]
-    if len(found) <= size:
+    frequent = rows[(counts > FEWEST_LEFT)[classes]]
+    if len(frequent) <= size:
         return np.setdiff1d(rows, drawn)
-    if stratification(labels[found], size) is not None:
-        return found
-    kept = np.isin(found, drawn) | (counts >= fewest)[classes[found]]
-    return found[kept] if kept.sum() > size else np.setdiff1d(rows, drawn)
+    if stratification(labels[frequent], size) is not None:
+        return frequent
+    kept = np.isin(frequent, drawn) | (counts >= fewest)[classes[frequent]]
+    return frequent[kept] if kept.sum() > size else np.setdiff1d(rows, drawn)
 
 
 def strata(labels: np.ndarray, size: int) -> np.ndarray:
@@ -130,10 +130,10 @@ def strata(labels: np.ndarray, size: int) -> np.ndarray:
 
 def _with_one_rest(wanted: np.ndarray, fewest: int) -> np.ndarray:
     """Return strata; those below `fewest` become one, or join the largest if that is too small."""
-    _, found, counts = np.unique(wanted, return_inverse=True, return_counts=True)
-    rest = counts[found] < fewest
-    found[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
-    return found
+    _, strata, counts = np.unique(wanted, return_inverse=True, return_counts=True)
+    rest = counts[strata] < fewest
+    strata[rest] = len(counts) if rest.sum() >= fewest else counts.argmax()
+    return strata
 
 
 def _fewest(total: int, size: int) -> int:

@@ -1,11 +1,14 @@
-"""Tokenizers, trained on the training texts, and how tokens are shown."""
+"""Tokenizers, trained on the training texts; how tokens are shown, and which make up a word."""
 
+import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import budoux
 import tokenizers
 from tokenizers import (
     Encoding,
@@ -19,8 +22,9 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.ngrams import CHARACTERS
-from headscope.ground.files import digest, write_text
+from headscope.data.ngrams import CHARACTERS, HAN
+from headscope.ground.files import cached, digest
+from headscope.ground.growth import check_growth
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -43,6 +47,7 @@ NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]
 
 # The rest of a longer text would be truncated anyway, after minutes of work.
 MOST_CHARACTERS = 100_000
+MOST_SPECIAL = 16  # tokens around a text or pair
 CHARACTERS_PER_TOKEN = 64
 
 
@@ -68,11 +73,20 @@ def normal_form(text: str) -> str:
 
 
 def tokenizer_of(content: str) -> Tokenizer:
-    """Return the tokenizer of a tokenizer.json's content; ValueError if it is not one."""
+    """Return the tokenizer of a tokenizer.json's content, which does not pad.
+
+    Raises:
+        ValueError: if it is not one, or one that makes texts much longer.
+    """
     try:
-        return with_literal_text(Tokenizer.from_str(content))
+        check_growth(content)
+        tokenizer = with_literal_text(Tokenizer.from_str(content))
+        if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
+            raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"is not a tokenizer.json: {error}") from error
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
@@ -96,12 +110,14 @@ def trained_tokenizer(
     """
     settings = f"{RECIPE} {tokenizers.__version__} {config} {max_length}"
     path = cache / "tokenizers" / f"{digest(chain([settings], texts)).hex()}.json"
-    if not path.exists():
+
+    def write(temporary: Path) -> None:
         tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
-        write_text(path, tokenizer.to_str(pretty=True))
-    return tokenizer_of(path.read_text(encoding="utf-8"))
+        temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    return tokenizer_of(cached(path, write).read_text(encoding="utf-8"))
 
 
 def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
@@ -193,3 +209,103 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
             piece = visible(texts[sequence or 0][start:end] or token)
         tokens.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
     return tokens
+
+
+# Which tokens make up a word, as people read it. The page has the same rule: pages/static/words.js.
+
+# What holds together: letters and digits, with apostrophes inside (don't) and the points of a
+# number (3.14); a flag; any other sign with its variants, and those joined to it (a family).
+LETTER = rf"[\w{MARKS}]"
+VARIANTS = "[\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+UNIT = (
+    f"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|"
+    f"[\U0001f1e6-\U0001f1ff]{{2}}|.{VARIANTS}(?:\u200d.{VARIANTS})*"
+)
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+KANA = "\u3041-\u309f\u30a1-\u30fa\uff66-\uff9d"
+THAI = "\u0e01-\u0e4e"
+UNSPACED = f"[{KANA}{KATAKANA}{HAN}{THAI}]"  # words of which have no space between them
+# The first whose letters occur in a text; BudouX (budoux.readthedocs.io) knows where its words end.
+LANGUAGES = {"ja": f"[{KANA}]", "zh-hans": f"[{HAN}]", "th": f"[{THAI}]"}
+
+
+class Word(NamedTuple):
+    """A word of a text, as it is written, and its tokens [start, end)."""
+
+    name: str
+    start: int
+    end: int
+
+
+@cache
+def phrase_parser(language: str) -> budoux.Parser:
+    """Return BudouX's model of a language: of Japanese it cuts phrases, of Chinese words."""
+    load = {
+        "ja": budoux.load_default_japanese_parser,
+        "zh-hans": budoux.load_default_simplified_chinese_parser,
+        "th": budoux.load_default_thai_parser,
+    }
+    return load[language]()
+
+
+def units_of(text: str) -> list[int]:
+    """Return for each character the number of the word, or of the sign, that it belongs to.
+
+    Words without spaces between them are cut by BudouX, in the first of LANGUAGES that the text
+    has letters of; it cuts no word of other letters.
+    """
+    cuts: set[int] = set()
+    language = next((it for it, letters in LANGUAGES.items() if re.search(letters, text)), None)
+    if language is not None:
+        ends = accumulate(map(len, phrase_parser(language).parse(text)))
+        cuts = {end for end in ends if re.search(UNSPACED, text[end - 1 : end + 1])}
+    numbers: list[int] = []
+    number = -1
+    for unit in re.finditer(UNIT, text, re.DOTALL):
+        for place in range(*unit.span()):
+            number += place == unit.start() or place in cuts
+            numbers.append(number)
+    return numbers
+
+
+def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where each token's letters are in its text, without spaces; (0, 0) of special ones."""
+    places = []
+    tokens = zip(encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True)
+    for token, (start, end), side in tokens:
+        if side is None:
+            places.append((0, 0))
+            continue
+        piece = texts[side][start:end]
+        if token == WORD_START and piece not in SPACES:  # before a text it has no letter
+            piece = ""
+        start += len(piece) - len(piece.lstrip(SPACES))
+        places.append((start, start + len(piece.strip(SPACES))))
+    return places
+
+
+def word_spans(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
+    """Return the words and signs of a text or pair, in order; special tokens are in none.
+
+    Tokens of one word are neighbours whose nearest letters are of one word of `units_of`. A space
+    that is a token of its own goes with the word after it.
+    """
+    places = token_places(encoding, texts)
+    ends = [0] * len(texts)  # what is read of each text: only that counts, here and in the page
+    for (_, end), side in zip(places, encoding.sequence_ids, strict=True):
+        if side is not None:
+            ends[side] = max(ends[side], end)
+    units = [units_of(text[:end]) for text, end in zip(texts, ends, strict=True)]
+    words: list[Word] = []
+    last: tuple[int | None, int | None] = (None, None)  # of the token before: its text and unit
+    for token, ((start, end), side) in enumerate(zip(places, encoding.sequence_ids, strict=True)):
+        if side is not None:
+            is_after_space = last == (side, None)
+            joins = is_after_space or (start < end and last == (side, units[side][start]))
+            first = words.pop().start if joins else token
+            name = texts[side][places[first][0] : end] or encoding.tokens[token]
+            words.append(Word(visible(name), first, token + 1))
+        last = (side, units[side][end - 1] if side is not None and start < end else None)
+    return words

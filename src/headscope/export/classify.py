@@ -31,9 +31,11 @@ from tokenizers import Encoding, Tokenizer, normalizers
 
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl")
 TOKENS_PER_BATCH = 2048  # padding included
+MOST_KEPT = 64  # letters of a piece whose word is kept
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")  # which JSON leaves as they are
+# What a terminal obeys, or that changes the direction: JSON leaves it as it is.
+UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
 
 
@@ -102,7 +104,8 @@ class Classifier:
         for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
             for (start, end), part in zip(encoding.offsets, encoding.sequence_ids, strict=True):
                 piece = "" if part is None else parts[part][start:end]
-                numbers.append(words.setdefault(word_of(piece), len(words)))
+                word = kept_word(piece) if len(piece) <= MOST_KEPT else word_of(piece)
+                numbers.append(words.setdefault(word, len(words)))
             places.append(row * len(encodings[0]) + np.arange(len(encoding)))
         keys, starts = word_keys([*words])
         first = keys[starts[:-1]]
@@ -118,11 +121,13 @@ class Classifier:
         return {"ngram_ids": ids[is_known].astype(np.int64), "ngram_places": where[is_known]}
 
 
-@lru_cache(200_000)
 def word_of(piece: str) -> str:
     """Return the word in a piece of text; "" where there is none."""
     word: str = NORMAL_FORM.normalize_str(piece).strip()
     return word
+
+
+kept_word = lru_cache(32_768)(word_of)  # 30 MB at most
 
 
 def read(path: str | None, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

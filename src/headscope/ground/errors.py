@@ -4,8 +4,8 @@ import difflib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class UserWarningMessage(UserWarning):
 
 # C0 but for tab and line feed, DEL, C1, and surrogates, which cannot be encoded.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# Marks, embeddings, overrides and isolates of direction: a line would be shown in another order.
+BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # torch on a CPU, on a GPU
 
 
@@ -66,6 +68,11 @@ def shown(value: object, most: int = 60) -> str:
 def printable(text: str) -> str:
     """Return the text with U+FFFD for each control character but tab and line feed."""
     return UNPRINTABLE.sub("\ufffd", text)
+
+
+def on_screen(text: str) -> str:
+    """Return printable text with a code, such as <U+202E>, for what changes the direction."""
+    return BIDI.sub(lambda sign: f"<U+{ord(sign[0]):04X}>", printable(text))
 
 
 def listed(names: Sequence[object]) -> str:
@@ -90,6 +97,17 @@ def existing_runs(run: str) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, at most 300 characters."""
     return str(error).strip().partition("\n")[0][:300]
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise a panic of a tokenizer as a RunError; in Python it is no Exception, and would pass."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RunError(f"the tokenizer of this model fails: {first_line(error)}") from error
 
 
 def refused_by_machine(error: BaseException | None) -> str | None:
@@ -126,6 +144,6 @@ def warnings_as_notes() -> None:
 
     def show(message: Warning | str, *_: Any) -> None:
         with suppress(BrokenPipeError):  # nobody reads it any more
-            print(printable(f"note: {message}"), file=sys.stderr)
+            print(on_screen(f"note: {message}"), file=sys.stderr)
 
     warnings.showwarning = show  # type: ignore[assignment]

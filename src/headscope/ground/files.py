@@ -96,6 +96,20 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
+def check_links(folder: Path) -> None:
+    """Raise a RunError if a link in a folder leads outside: what is written there would land there.
+
+    For a folder that may come from somebody else, before anything is written below it.
+    """
+    root = os.path.realpath(folder)
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+            raise RunError(
+                f"run={folder}: {path.relative_to(folder)} is a link that leads outside the "
+                "folder; put there what it points to, or remove it"
+            )
+
+
 def remove_empty(folder: Path) -> None:
     """Remove a folder and the one above it, as far as they are empty."""
     with suppress(OSError):
@@ -134,9 +148,11 @@ def _reason(error: BaseException) -> str:
     return first_line(error) or type(error).__name__
 
 
-def read_text(path: Path) -> str:
-    """Read a run's text file; RunError if it is missing or not UTF-8."""
+def read_text(path: Path, most: int = 64) -> str:
+    """Read a run's text file; RunError if it is missing, not UTF-8, or of more than `most` MiB."""
     with reading(path):
+        if path.stat().st_size > most * 2**20:
+            raise ValueError(f"expected at most {most} MiB, got {path.stat().st_size >> 20}")
         return path.read_text(encoding="utf-8")
 
 
@@ -155,20 +171,47 @@ def cache_folder(configured: str | None) -> Path:
     """Return the folder of cached files, created if need be: the configured one or the user's.
 
     Raises:
-        OSError: if it cannot be written; the message names the key that chooses another.
+        OSError: if it cannot be written, or if the user's, which nobody else may enter, belongs to
+            somebody else; the message names the key that chooses another.
     """
     try:
         folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
     except RuntimeError:  # a user without a home
         folder = Path(tempfile.gettempdir(), f"headscope-{os.getuid()}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        if configured is None:
+            if {folder.lstat().st_uid, folder.stat().st_uid} != {os.getuid()}:
+                raise PermissionError(errno.EPERM, "belongs to another user", str(folder))
+            folder.chmod(0o700)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "cannot be written", str(folder))
     except OSError as error:
         error.strerror = f"{error.strerror} (the cache; choose another folder: data.cache_dir=...)"
         raise
     return folder
+
+
+def cached(path: Path, write: Callable[[Path], object]) -> Path:
+    """Return a file of the cache, written if it is not there.
+
+    Its name is that of `path` and a digest of this name and the content, so that no file which is
+    another's, or was damaged, is read: such a file is removed, and written anew.
+    """
+    for found in path.parent.glob(f"{path.stem}-{32 * '[0-9a-f]'}{path.suffix}"):
+        if found.is_file() and found == _sealed(path, found):
+            return found
+        with suppress(OSError):
+            found.unlink()
+    with temporary_path(path) as temporary:
+        write(temporary)
+        return temporary.replace(_sealed(path, temporary))
+
+
+def _sealed(path: Path, content: Path) -> Path:
+    with content.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.blake2b(path.name.encode()))
+    return path.with_stem(f"{path.stem}-{found.hexdigest()[:32]}")
 
 
 def digest(parts: Iterable[str]) -> bytes:

@@ -2,7 +2,9 @@
 
 jsonl holds what was given. A csv file is opened by spreadsheets, which compute what begins like a
 formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
-number such as -1.5; and control characters become U+FFFD.
+number such as -1.5; and control characters become U+FFFD. Some spreadsheets cut a line at each ;
+and take a quotation mark after a comma for a letter, so all text stands in quotation marks, and
+what follows a ;, a tab or a line end in a text is guarded as its beginning is.
 """
 
 import csv
@@ -11,18 +13,24 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from headscope.ground.errors import DataError, listed, printable
+from headscope.ground.errors import BIDI, DataError, listed, printable
 from headscope.ground.files import replacing
 
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # full-width too, which Japanese Excel takes
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELLS = re.compile(r"[^;\t\r\n]+")  # what a spreadsheet may take for a cell
+# Full-width too, which Japanese Excel takes.
+FORMULA = re.compile(r"[\s\"\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 # Also -5 %, +1 (555) 123: no letter, nothing to call.
 NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
-# JSON leaves these as they are: DEL and C1, which a terminal obeys, and two line ends of Unicode.
-UNESCAPED = re.compile("[\x7f-\x9f\u2028\u2029]")
+# JSON leaves these as they are: DEL and C1, which a terminal obeys, two line ends of Unicode, and
+# what changes the direction.
+UNESCAPED = re.compile(f"[\x7f-\x9f\u2028\u2029]|{BIDI.pattern}")
 Row = Mapping[str, Any]
 
 
@@ -46,7 +54,8 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         if path.endswith(".csv"):
-            csv.writer(file).writerows(_csv_rows(iter(rows), columns))
+            writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
+            writer.writerows(_csv_rows(iter(rows), columns))
         else:
             file.writelines(_json(row) + "\n" for row in rows)
 
@@ -65,15 +74,45 @@ def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[
         yield [csv_cell(row.get(name, "")) for name in names]
 
 
+def write_frame(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a table as csv, with cells as those of `write_rows`."""
+    cells = frame.rename(columns=csv_cell).map(csv_cell)
+    with replacing(path) as temporary:
+        cells.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC)
+
+
 def csv_cell(value: Any) -> Any:
-    """Return a csv cell: no formula, and no control character but for tabs and line ends."""
+    """Return a csv cell: no formula, and no control character but for tabs and line ends.
+
+    `from_csv_cell` returns what it was, but for the control characters. Numbers stay as they are.
+    """
     if isinstance(value, dict | list):
         value = _json(value)
     if not isinstance(value, str):
         return value
     text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
-    is_formula = text.lstrip().startswith(FORMULA) and not NUMBER.fullmatch(text.strip())
-    return f"'{text}" if is_formula else text
+    return CELLS.sub(lambda cell: f"'{cell[0]}" if _is_formula(cell[0]) else cell[0], text)
+
+
+def from_csv_cell(text: str) -> str:
+    """Return the text that `csv_cell` made this cell of."""
+
+    def unguarded(cell: re.Match[str]) -> str:
+        return cell[0][1:] if cell[0].startswith("'") and _is_formula(cell[0]) else cell[0]
+
+    return CELLS.sub(unguarded, text)
+
+
+def _is_formula(cell: str) -> bool:
+    """Tell whether a cell is one, or would be without a ' before it, so that each has its own '."""
+    bare = cell.lstrip("'")
+    return FORMULA.match(bare) is not None and not NUMBER.fullmatch(bare.strip())
+
+
+def plain_cell(text: str) -> str:
+    """Return the text that `csv_cell` wrote into a csv: without the quote before a formula."""
+    plain = text.removeprefix("'")
+    return plain if csv_cell(plain) == text else text
 
 
 def _json(value: Any) -> str:

@@ -20,7 +20,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from headscope.ground.errors import printable
+from headscope.ground.errors import on_screen
+from headscope.ground.files import check_links
 
 SECONDS_BETWEEN_LINES = 30.0
 PHASE = (
@@ -50,7 +51,7 @@ def show_line(console: Console, words: str, command: str = "") -> None:
 
     A longer word, such as a path, stays whole, so that it can be copied.
     """
-    text = Text(printable(words)).append(printable(command), style="bold")
+    text = Text(on_screen(words)).append(on_screen(command), style="bold")
     if console.is_terminal and not command:
         widest = max(map(cell_len, words.split()), default=0)
         text = Text("\n").join(text.wrap(console, max(console.width, widest)))
@@ -61,6 +62,7 @@ def show_line(console: Console, words: str, command: str = "") -> None:
 def logged(folder: Path) -> Iterator[Console]:
     """Let what is printed within the block go to log.txt in a folder; return its console."""
     folder.mkdir(parents=True, exist_ok=True)
+    check_links(folder)
     with (
         (folder / "log.txt").open("a", encoding="utf-8") as file,
         redirect_stdout(file),
@@ -138,9 +140,9 @@ def plain_table(
     """Return a table with columns of texts, folded where they are wide, and of numbers."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in texts:
-        table.add_column(escape(printable(name)), overflow="fold")
+        table.add_column(escape(on_screen(name)), overflow="fold")
     for name in numbers:
-        table.add_column(escape(printable(name)), no_wrap=True, justify="right")
+        table.add_column(escape(on_screen(name)), no_wrap=True, justify="right")
     for row in rows:
-        table.add_row(*(escape(printable(str(cell))) for cell in row))
+        table.add_row(*(escape(on_screen(str(cell))) for cell in row))
     return table

@@ -447,36 +447,57 @@ def explain(
         return order[: max(num_classes, pair)]
 
     def sums(logits: Float[Tensor, "1 C"]) -> Float[Tensor, "1 S"]:
-        return reading.scaled(logits[:, kept(logits)])
+        scaled = reading.scaled(logits[:, kept(logits)])
+        return scaled if pair == 1 else scaled[:, :-1] - scaled[:, -1:]  # S = K - 1
 
     inputs = moved(batch, device_of(model)).inputs
-    with _fixed_gates(model, inputs, len(tokens)) as (gates, logits):
-        split = sums(logits.cpu().double())
-        parts = _contributions(gates, logits, split)
-        shares = _shares(gates, split)
-        maps = _maps(gates, split[:, 0] - split[:, 1] if pair == 2 else split[:, 0])
-        layers = gates.layers
-    parts = _with_unknown(parts, model, inputs, len(tokens))
+    parts, arrays = _arrays(model, inputs, len(tokens), sums, has_pair=pair == 2)
     names = [classes[number] for number in kept(parts.logits)]
-    of_text = partial(_of_text, [layers.index(name) for name in gates.heads], len(layers))
     return Explanation(
         label=names[0],
         against=names[1] if pair == 2 else None,
         probabilities=dict(zip(classes, probabilities(parts.logits).tolist(), strict=True)),
         tokens=tokens,
         classes=names,
-        words_of=parts.words[0].numpy(),
-        layers=layers,
-        heads_of=of_text(shares.heads, len(tokens), len(names)),
-        head_biases_of=of_text(shares.head_biases, len(names)),
-        past_of=shares.past[0].numpy(),
-        past_biases_of=shares.past_biases[0].numpy(),
-        through_of=of_text([of_layer.sum(dim=2) for of_layer in parts.heads], len(names)),
-        maps=of_text(maps, len(tokens), len(tokens)),
-        log_odds_of=parts.totals[0].numpy(),
-        unobserved_of=shares.unobserved[0].numpy(),
         unknown=parts.unknown,
+        **arrays,
     )
+
+
+def _arrays(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf, has_pair: bool
+) -> tuple[Contributions, dict[str, Any]]:
+    """Return one text's parts, and as an `Explanation` has them: a column of 0 for the last class.
+
+    Without a pair every sum is a class's against its absence, and no column is added.
+    """
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        sums = sums_of(logits.cpu().double())
+        parts = _contributions(gates, logits, sums)
+        shares = _shares(gates, sums)
+        first, *others = F.pad(sums, (0, 1)).unbind(dim=1)
+        maps = _maps(gates, first - others[0] if has_pair else first)
+        layers = gates.layers
+        of_text = partial(_of_text, [layers.index(name) for name in gates.heads], len(layers))
+    parts = _with_unknown(parts, model, inputs, num_tokens)
+    through = [of_layer.sum(dim=2) for of_layer in parts.heads]
+    K = sums.shape[1] + has_pair
+
+    def columns(of_sums: Tensor) -> Tensor:
+        return F.pad(of_sums, (0, int(has_pair)))
+
+    return parts, {
+        "words_of": columns(parts.words[0]).numpy(),
+        "heads_of": of_text(map(columns, shares.heads), num_tokens, K),
+        "head_biases_of": of_text(map(columns, shares.head_biases), K),
+        "past_of": columns(shares.past[0]).numpy(),
+        "past_biases_of": columns(shares.past_biases[0]).numpy(),
+        "through_of": of_text(map(columns, through), K),
+        "maps": of_text(maps, num_tokens, num_tokens),
+        "log_odds_of": columns(parts.totals[0]).numpy(),
+        "layers": layers,
+        "unobserved_of": columns(shares.unobserved[0]).numpy(),
+    }
 
 
 def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:
@@ -493,15 +514,16 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
 
 
 def _of_text(
-    places: Sequence[int], num_layers: int, heads: Sequence[Float[Tensor, "1 _ ..."]], *shape: int
+    places: Sequence[int], num_layers: int, heads: Iterable[Float[Tensor, "1 _ ..."]], *shape: int
 ) -> Float[np.ndarray, "..."]:
     """Return one text's heads, those of each layer at its place.
 
     NaN where a layer has fewer, attends to something else, or is not among them.
     """
-    most = max((of_layer.shape[1] for of_layer in heads), default=0)
+    found = [of_layer[0].numpy() for of_layer in heads]
+    most = max(map(len, found), default=0)
     table = np.full((num_layers, most, *shape), np.nan)
-    for place, of_layer in zip(places, heads, strict=True):
-        if of_layer.shape[2:] == shape:
-            table[place, : of_layer.shape[1]] = of_layer[0].numpy()
+    for place, of_layer in zip(places, found, strict=True):
+        if of_layer.shape[1:] == shape:
+            table[place, : len(of_layer)] = of_layer
     return table

@@ -1,26 +1,27 @@
 """One step of a record: model and texts in, arrays out that are named as in docs/record-format.md.
 
-`run_probe` reads a text, `head_report` joins texts and numbers into a step, `record_best` writes
+`run_probe` reads a text, `step_arrays` joins texts and numbers into a step, `record_best` writes
 the best step anew with what is measured once. The recorder stores these arrays, a page embeds them.
 
 Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width, C classes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
-from headscope.data.tokenizer import copied, shown_tokens
-from headscope.ground.errors import listed
+from headscope.data.evidence import KnownNgrams
+from headscope.data.tokenizer import copied, shown_tokens, token_places, word_spans
+from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -37,11 +38,10 @@ from headscope.heads.study import Study
 from headscope.model.objective import Reading
 from headscope.record.explanation import CLASSES_KEPT, Explanation, signed
 from headscope.record.reader import numbers_of
-from headscope.record.schema import Arrays, PageText, Text, stack_layers
+from headscope.record.schema import JOIN, Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
 
 ABLATED = ("loss_zeroed", "accuracy_zeroed")  # measures of a study that no other step has
-JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 
 
 class Probe(NamedTuple):
@@ -89,19 +89,47 @@ def make_probe(
     texts: tuple[str, ...],
     label: str | None,
     max_tokens: int,
-    evidence: EvidenceVocabulary | None = None,
+    evidence: KnownNgrams | None = None,
     readout: int | None = None,
 ) -> Probe:
     """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
     limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
     tokenizer = copied(tokenizer)
     tokenizer.enable_truncation(limit)
-    encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
-    special = [place for place, is_special in enumerate(encoding.special_tokens_mask) if is_special]
-    segments = encoding.sequence_ids if len(texts) == 2 else None
-    tokens = shown_tokens(tokenizer, encoding, texts)
-    text = Text("text", tokens, JOIN.join(texts), label, segments, special, readout)
+    with panics_as_errors():
+        encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
+    text = text_of(tokenizer, encoding, texts, label, readout)
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
+
+
+def text_of(
+    tokenizer: Tokenizer,
+    encoding: Encoding,
+    texts: tuple[str, ...],
+    label: str | None = None,
+    readout: int | None = None,
+) -> Text:
+    """Return an encoded text or pair, with its tokens and words as people read them."""
+    whole = JOIN.join(texts)
+    widths = [1 + (ord(character) > 0xFFFF) for character in whole]
+    units = [0, *accumulate(widths)]  # of UTF-16, before each character
+    firsts = {None: 0, 0: 0, 1: len(texts[0]) + len(JOIN)}
+    sides = encoding.sequence_ids
+    places = [
+        (units[firsts[side] + start], units[firsts[side] + end])
+        for side, (start, end) in zip(sides, token_places(encoding, texts), strict=True)
+    ]
+    return Text(
+        name="text",
+        tokens=shown_tokens(tokenizer, encoding, texts),
+        text=whole,
+        label=label,
+        segments=sides if len(texts) == 2 else None,
+        special=np.flatnonzero(encoding.special_tokens_mask).tolist(),
+        readout=readout,
+        words=[*word_spans(encoding, texts)],
+        places=places,
+    )
 
 
 def run_probe(
@@ -142,7 +170,7 @@ def run_probe(
     if left_out:
         notes["attention"] = f"not shown, since its maps are not of these tokens: {left_out}"
     if explanation is not None:
-        explanation = explanation.of_layers(list(shown))
+        explanation = replace(explanation.of_layers(list(shown)), spans=probe.text.words)
         notes |= _unknown_heads(explanation)
     arrays = _map_arrays(shown)
     if reading is None or explanation is None:
@@ -254,6 +282,8 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
+        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 
 
@@ -288,7 +318,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     return means
 
 
-def head_report(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
+def step_arrays(outputs: Sequence[ProbeOutput], summary: Summary | None = None) -> Arrays:
     """Return one step: the arrays of every text, and every head's numbers and role if given."""
     arrays = {
         f"text_{place}/{name}": array
@@ -310,11 +340,12 @@ def record_best(
 ) -> None:
     """Write the best step anew, with the run's temperature, as all that reads the run has it.
 
-    With a study its numbers too, and the probabilities without each head.
+    The other steps get the same temperature. With a study its numbers too, and the probabilities
+    without each head.
     """
     is_studied = study is not None
     outputs = [run_probe(model, probe, reading, is_studied) for probe in probes]
-    arrays = head_report(outputs) | {
+    arrays = step_arrays(outputs) | {
         f"text_{place}/{name}": array
         for place, output in enumerate(outputs)
         for name, array in output.map_arrays().items()
@@ -326,9 +357,10 @@ def record_best(
         recorder.index.notes["ablation"] = f"measured at {where}"
     if reading.temperature != 1:
         recorder.index.notes["temperature"] = (
-            f"logits of step {step}, the best checkpoint, are divided by {reading.temperature:.3f}"
+            f"logits of every step are divided by {reading.temperature:.3f}, the run's temperature"
         )
-    recorder.amend(step, arrays)
+    recorder.amend(step, arrays, reading.temperature)
+    recorder.temper(reading.temperature)
 
 
 def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> PageText:

@@ -64,6 +64,13 @@ class Study:
     sets: HeadSets
     answer: str  # see `headscope.heads.answer`
     details: str
+    averaged: float = math.nan  # accuracy with plain averages as maps, on the other texts
+
+    def accuracies(self) -> tuple[float, float, float]:
+        """Return the accuracy on the other texts without heads, with the few, with all."""
+        by_size = self.sets.correct.mean(axis=1)
+        few = by_size[self.sets.sizes.index(self.sets.enough)]
+        return float(by_size[0]), float(few), float(by_size[-1])
 
     def loss_increases(self) -> dict[str, tuple[float, float]]:
         """Return each head's mean loss increase under zero ablation and its standard error."""
@@ -120,7 +127,8 @@ def study(
     effects = {head: ablation_effect(change[:, 0], len(heads)) for head, change in changes.items()}
     words = answer(whole[:, 1], averaged[:, 1], sets, list(numbers))
     right = int(whole[:, 1].sum())
-    return Study(numbers, len(whole), right, effects, sets, *words)
+    on_others = float(averaged[num_choosing:, 1].mean())
+    return Study(numbers, len(whole), right, effects, sets, *words, on_others)
 
 
 def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ for the second; with any number of classes, for the likeliest alone, against its
 Shape letters: N texts, T tokens of a text, L layers, H heads of each, P = 1 + L H parts.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from tokenizers import Encoding
+from scipy import stats
 from torch import nn
 
 from headscope.data.batching import Batch
+from headscope.data.tokenizer import Word
 from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Reading
+from headscope.record.words import certain
 
 
 @dataclass(frozen=True)
@@ -75,45 +78,52 @@ def split_texts(
             return
 
 
-def words_of(encoding: Encoding, parts: Sequence[str], lowercase: bool) -> list[str]:
-    """Return the word that each token is of: tokens of one word have it whole."""
-    words = []
-    tokens = zip(encoding.tokens, encoding.sequence_ids, encoding.word_ids, strict=True)
-    for token, part, word in tokens:
-        own = ""
-        if part is not None and word is not None:
-            own = parts[part][slice(*(encoding.word_to_chars(word, part) or (0, 0)))].strip()
-        words.append((own.lower() if lowercase else own) or token)
-    return words
-
-
 def word_table(
-    found: Sequence[TextParts], words: Sequence[Sequence[str]], heads: Sequence[str]
+    found: Sequence[TextParts], words: Sequence[Sequence[Word]], heads: Sequence[str]
 ) -> pd.DataFrame:
-    """Return what each word adds to each class over all texts.
+    """Return what each word adds to each class, the mean over the texts in which it occurs.
 
     Args:
         found: the parts of texts.
-        words: the word of each token of each of these texts.
+        words: the words of each of these texts; signs are left out.
         heads: the names of the L H heads.
 
     Returns:
-        One row for each class and word that occurs in a text that is held for or against it, by
-        falling sum: `class` (its number), `word`, `sum` and `mean` over the texts in which it
-        occurs, in nats, their number `texts`, the row of the text in which it adds or takes most as
-        `example`, and what passes through each head, in a column of its name.
+        One row for each class and word that occurs in a text that is held for or against it:
+        `class` (its number), `word`, `mean` in nats, `interval` (half of its 95 % interval,
+        t * s / sqrt(n); NaN for one text), `n` texts, the row of the text in which it adds or takes
+        most as `example`, and the mean of what passes through each head, in a column of its name.
+        By falling `record.words.certain`: the words that surely add most come first.
     """
-    lengths = [len(text.tokens) for text in found]
-    values = np.concatenate([text.tokens for text in found])  # [tokens, P]
-    frame = pd.DataFrame(np.concatenate([values, -values]), columns=["sum", *heads])
-    pairs = np.array([text.pair for text in found])  # [N, 2]
-    frame["class"] = np.concatenate([np.repeat(pairs[:, side], lengths) for side in (0, 1)])
-    frame["word"] = 2 * [word for own in words for word in own]
-    frame["example"] = np.tile(np.repeat([text.row for text in found], lengths), 2)
-    keys = ["class", "word"]
-    by_text = frame[frame["class"] >= 0].groupby([*keys, "example"], sort=False).sum().reset_index()
-    by_text = by_text.sort_values("sum", key=abs, ascending=False, kind="stable")
-    groups = by_text.groupby(keys, sort=False)
-    first = {"sum": groups["sum"].sum(), "mean": groups["sum"].mean(), "texts": groups.size()}
-    table = pd.DataFrame(first).assign(example=groups["example"].first()).join(groups[heads].sum())
-    return table.reset_index().sort_values(["class", "sum"], ascending=[True, False])
+    columns = ["mean", *heads]
+    tables = [_of_text(text, own, columns) for text, own in zip(found, words, strict=True)]
+    pairs = [(text.row, *text.pair) for text in found]
+    by_text = pd.concat(tables, keys=pairs, names=["example", "first", "second"])
+    by_text = by_text.reset_index()
+    against = by_text.assign(**{name: -by_text[name] for name in columns})
+    sides = [
+        by_text.rename(columns={"first": "class"}),
+        against.rename(columns={"second": "class"}),
+    ]
+    both = pd.concat(sides, join="inner")
+    both = both[both["class"] >= 0].sort_values("mean", key=abs, ascending=False, kind="stable")
+    groups = both.groupby(["class", "word"], sort=False)
+    n = groups.size()
+    error = groups["mean"].std() / np.sqrt(n)
+    interval = error * stats.t.ppf(0.975, (n - 1).clip(lower=1))
+    numbers = {"mean": groups["mean"].mean(), "interval": interval, "n": n}
+    table = pd.DataFrame(numbers).assign(example=groups["example"].first())
+    table = table.join(groups[list(heads)].mean()).reset_index()
+    table["certain"] = pd.concat([certain(own) for _, own in table.groupby("class")])
+    order = ["class", "certain", "mean"]
+    return table.sort_values(order, ascending=[True, False, False]).drop(columns="certain")
+
+
+def _of_text(text: TextParts, words: Sequence[Word], columns: Sequence[str]) -> pd.DataFrame:
+    """Return the parts of the different words of a text, without signs."""
+    words = [word for word in words if re.search(r"\w", word.name)]
+    until = np.cumsum(np.pad(text.tokens, ((1, 0), (0, 0))), axis=0, dtype=np.float64)
+    ends = [word.end for word in words]
+    starts = [word.start for word in words]
+    parts = pd.DataFrame(until[ends] - until[starts], columns=columns)
+    return parts.groupby(pd.Index([word.name for word in words], name="word"), sort=False).sum()

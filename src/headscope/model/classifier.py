@@ -30,7 +30,7 @@ STD_BESIDE_FEATURES = 0.02  # a frozen encoder's vectors say more than the count
 TokenIds = Int[Tensor, "B T"]
 Tokens = Float[Tensor, "B T D"]
 TokenRatios = Float[Tensor, "B T C"]  # what each token says about each class
-# Of headscope.data.evidence.Evidence: ids, places and folds
+# Of headscope.data.evidence.Ngrams: ids, places and folds
 EvidenceInputs = tuple[Int[Tensor, " M"], Int[Tensor, " M"], Int[Tensor, " B"]]
 
 

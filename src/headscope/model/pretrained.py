@@ -12,6 +12,7 @@ Shape letters: B texts, T tokens of the longest, C classes, F width of hidden st
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -25,7 +26,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, first_line, listed, shown
+from headscope.ground.growth import check_growth
 from headscope.model.running import accepts, eval_mode, hooks_kept, logits_in
 from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, expanded, is_local
 
@@ -33,6 +35,7 @@ TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
+MOST_LAYERS = 1000  # as of our own network
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
@@ -352,6 +355,7 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
             "AutoPeftModelForSequenceClassification.from_pretrained(folder).merge_and_unload()"
             ".save_pretrained(other_folder), and its tokenizer likewise"
         )
+    _check_index(key, path, folder)
     if not any(folder.glob("model*.safetensors")):
         raise ConfigError(
             f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
@@ -359,6 +363,18 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
             "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
         )
     return folder
+
+
+def _check_index(key: str, path: str, folder: Path) -> None:
+    """Raise a ConfigError for weights outside the folder, or pickled, that its index names."""
+    for index in folder.glob("model*.safetensors.index.json"):
+        with _errors_of(key, path):
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)):
+                raise ConfigError(
+                    f"{key}={path}: {index.name}: expected files in its folder, got {shown(name)}"
+                )
 
 
 def _download(key: str, path: str, revision: str | None) -> Path:
@@ -386,9 +402,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     import_transformers(key)
     folder = find_checkpoint(key, path, revision)
     with _errors_of(key, path):
-        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        with torch.device("meta"):
-            model: Any = build_pretrained(encoder).model
+        encoder, model = described(folder)
         theirs = read_tokenizer(folder)
         tokenizer = _tokenizer_of(model, theirs)
     return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
@@ -439,12 +453,28 @@ def read_tokenizer(folder: Path) -> Any:
     return theirs
 
 
+def described(folder: Path) -> tuple[Encoder, Any]:
+    """Return a checkpoint's config.json, and its model on the device meta, without memory.
+
+    ValueError if the weights take more than four times the files, as those of 8 bits do.
+    """
+    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with torch.device("meta"):
+        model = build_pretrained(encoder).model
+    needed = sum(weight.nbytes for weight in model.parameters())
+    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
+        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
+    return encoder, model
+
+
 def _plain_tokenizer(theirs: Any) -> Tokenizer:
     """Return the tokenizer within one of transformers, which neither pads nor truncates."""
     tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
     if tokenizer is None:
         kind = type(theirs).__name__
         raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
+    check_growth(tokenizer.to_str())
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
@@ -458,9 +488,9 @@ def _errors_of(key: str, path: str) -> Iterator[None]:
     """Make one line of what transformers raises, which are many classes."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # panics of libraries in Rust are no Exception
         raise ConfigError(f"{key}={path}: {first_line(error)}") from error
 
 
@@ -538,6 +568,9 @@ def _settings(
 
     _check_kind(encoder.get("model_type"))
     known = {key: value for key, value in encoder.items() if key not in CODE}
+    for key, value in known.items():
+        if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+            raise ConfigError(f"model.path: {key}: expected at most {MOST_LAYERS}, got {value}")
     settings = AutoConfig.for_model(**known)
     settings.id2label = dict(enumerate(labels))
     settings.label2id = {label: number for number, label in enumerate(labels)}

@@ -25,6 +25,10 @@ KNOWN = {
     "effects",
     "answer",
     "answer/details",
+    "sets/heads",
+    "sets/enough",
+    "sets/accuracy",
+    "sets/texts",
     "roles",
     "roles/score",
     "numbers/loss_zeroed/mean",
@@ -66,11 +70,13 @@ def live_html(
     index["notes"]["weights"] = dtype
     if numbers["measures"]:
         index["notes"]["numbers"] = "of heads: over validation texts, as the run has recorded them"
-    network = f"{sum(heads)} heads, {len(run.labels)} classes"
+    title = f"Type a text, see every head decide · run {name}: {sum(heads)} heads"
+    if report is not None:
+        title = f"Run {name} on {report['size']:,} texts: {report['name']}"
     if "effects" in numbers["extra"]:
         index["best"] = 0
     content = live_page(
-        f"Type a text, see every head decide · run {name}: {network}",
+        f"{title}, {len(run.labels)} classes",
         index,
         [] if shown is None else [shown],
         numbers=numbers,

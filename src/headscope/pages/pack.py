@@ -7,6 +7,7 @@ by name: LivePageError.
 import base64
 import gzip
 import json
+import re
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,15 @@ import numpy as np
 from tokenizers import Tokenizer, normalizers
 
 from headscope.data.ngrams import CHARACTERS
-from headscope.data.tokenizer import KATAKANA, is_hidden
+from headscope.data.tokenizer import (
+    KATAKANA,
+    LANGUAGES,
+    LETTER,
+    UNIT,
+    UNSPACED,
+    is_hidden,
+    phrase_parser,
+)
 from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.record.reader import pack
@@ -114,6 +123,23 @@ def tokenizer_content(
         "letters": letters_of(tokenizer.to_str()),
         "hidden": _hidden(),
         "decomposed": _decomposed(),
+        "units": _units(),
+    }
+
+
+@cache
+def _units() -> dict[str, Any]:
+    """Return what the page needs to join tokens into the same words.
+
+    The models are those of BudouX (Google, Apache License 2.0). A run of Thai is one token here.
+    """
+    is_letter = re.compile(LETTER).fullmatch
+    return {
+        "unit": UNIT.replace(LETTER, "LETTER"),
+        "letters": _ranges([code for code in CODES if is_letter(chr(code))]),
+        "unspaced": UNSPACED,
+        "languages": [(LANGUAGES[it], phrase_parser(it).model) for it in ("ja", "zh-hans")],
+        "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
     }
 
 

@@ -10,26 +10,30 @@ import numpy as np
 import pandas as pd
 
 from headscope.data.batching import TextBatches
+from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
-from headscope.ground.files import read_json, replacing
-from headscope.ground.tables import csv_cell
+from headscope.ground.files import read_json
+from headscope.ground.tables import write_frame
 from headscope.heads.contributions import SPLIT_TOKENS
-from headscope.heads.step import JOIN
-from headscope.heads.words import TextParts, split_texts, word_table, words_of
+from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
 from headscope.pages.live import MB, live_html, page_index
-from headscope.record.schema import label_text
-from headscope.record.words import listed_words
+from headscope.record.schema import JOIN, label_text
+from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length
-from headscope.tab.html import live_page, write_page
+from headscope.tab.html import inert_json, live_page, write_page
 
 if TYPE_CHECKING:
     from headscope.runs.run import Prediction, Run
 
 PRINTED = 5
 MOST_MB = 20.0
+LISTED_MB = 8.0  # of these for the texts of the list
+MOST_SCORED = 100_000
 EXAMPLE = 200  # characters of a text in words.csv
+Summary = dict[str, dict[str, list[Any]]]  # class -> word -> numbers
+FACTS = 40  # bytes of what else is listed of a text
 
 
 @dataclass(frozen=True)
@@ -53,26 +57,29 @@ class TextsReport:
     heads: Sequence[str]
 
     def most(
-        self, label: str, column: str = "sum", count: int = PRINTED, against: bool = False
+        self, label: str, column: str = "mean", count: int = PRINTED, against: bool = False
     ) -> pd.DataFrame:
-        """Return the words that add most to a class, or against it; `column` may name a head."""
-        own = self.words[self.words["class"] == label].sort_values(column, ascending=against)
-        return own[(own[column] < 0) == against].head(count)
+        """Return the words that add most to a class, or against it; `column` may name a head.
 
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Return the five words that add most to each class, and their sums; no signs, no [CLS]."""
-        named = self.words[self.words["word"].str.match(r"\w") & (self.words["sum"] > 0)]
-        return {
-            label: dict(zip(own["word"][:PRINTED], own["sum"][:PRINTED].tolist(), strict=True))
-            for label, own in named.groupby("class", sort=False)
-        }
+        Words in fewer than 3 texts are left out, if any has as many.
+        """
+        own = ranked(self.words[self.words["class"] == label], column)
+        return own[own[column] < 0 if against else own[column] > 0].head(count)
+
+    def summary(self) -> Summary:
+        """Return of each class the five words that add most: [mean, interval, n texts]."""
+        found: Summary = {}
+        for label in dict.fromkeys(self.words["class"]):
+            words = self.most(label)
+            numbers = words[["mean", "interval", "n"]].astype(object)
+            rows = numbers.where(numbers.notna(), None).values.tolist()
+            found[label] = dict(zip(words["word"], rows, strict=True))
+        return found
 
     def save_words(self, path: Path) -> None:
         """Write words.csv: the table of words, with an example for each."""
         examples = [JOIN.join(self.texts[row])[:EXAMPLE] for row in self.words["example"]]
-        table = self.words.assign(example=examples).map(csv_cell)
-        with replacing(path) as temporary:
-            table.to_csv(temporary, index=False, float_format="%.4f")
+        write_frame(path, self.words.assign(example=examples).round(4))
 
 
 def report_of(
@@ -91,53 +98,105 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        encoding = run.tokenizer.encode(*own)  # type: ignore[arg-type]
-        words.append(words_of(encoding, own, run.config.tokenizer.lowercase))
+        found = word_spans(run.tokenizer.encode(*own), own)  # type: ignore[arg-type]
+        if run.config.tokenizer.lowercase:
+            found = [word._replace(name=word.name.lower()) for word in found]
+        words.append(found)
     table = word_table(parts, words, heads)
     table["class"] = [run.labels[number] for number in table["class"]]
     return TextsReport(texts, labels or [None] * len(texts), predictions, parts, table, heads)
 
 
-def write_report(run: "Run", report: TextsReport, name: str, path: Path) -> float:
-    """Write a report's page, and words.csv beside it; return the size of the page in MB.
+def write_report(
+    run: "Run", report: TextsReport, name: str, path: Path, words: Path | None = None
+) -> float:
+    """Write a report's page, and its words in a csv; return the size of the page in MB.
 
-    `name` is that of the texts, such as "test". A click on a text puts it into the network; where
-    JavaScript cannot compute that, or it has no room, the page is without it and says why.
+    `name` is that of the texts, such as "test"; `words` the csv, by default beside the page under
+    its name, such as october.words.csv of october.html. A click on a text puts it into the network;
+    where JavaScript cannot compute that, or it has no room, the page is without it and says why.
     """
     content = report_content(run, report, name)
-    first = content["texts"][int(np.argmin(content["confidence"]))].split(JOIN)
     try:
+        first = content["texts"][0].split(JOIN)
         page = live_html(run, first, "float16", MOST_MB, report=content)
     except LivePageError as error:
-        title = f"Run {run.folder.resolve().name}: {name}"
+        title = f"Run {run.folder.resolve().name} on {content['size']:,} texts: {name}"
         page = live_page(title, page_index(run), [], report=content | {"without": str(error)})
     write_page(path, page)
-    report.save_words(path.with_name("words.csv"))
+    report.save_words(words or words_file(path))
     return len(page) / MB
 
 
+def words_file(path: Path) -> Path:
+    """Return the csv of a report's words: of october.html october.words.csv."""
+    return path.with_suffix(".words.csv")
+
+
 def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]:
-    """Return what the page shows of a report."""
+    """Return what the page shows of a report.
+
+    Of many texts scores are those of 100,000 drawn at random, and as many are listed as 8 MB hold:
+    first examples of words, then wrong ones, the surest first, then others drawn at random.
+    """
     places = {label: at for at, label in enumerate(run.labels)}
 
     def place(answer: Answer | None) -> int:
         return -1 if answer is None else places.setdefault(label_text(answer), len(places))
 
+    words = listed_words(report.words)
+    drawn = np.random.default_rng(0).permutation(len(report.texts))[:MOST_SCORED].tolist()
+    scored = {
+        "given": [place(report.given[row]) for row in drawn],
+        "predicted": [place(report.predictions[row].label) for row in drawn],
+        "confidence": [_confidence(report.predictions[row]) for row in drawn],
+    }
+    rows = _listed_rows(report, words, drawn)
     content: dict[str, Any] = {
         "name": name,
-        "texts": [JOIN.join(parts) for parts in report.texts],
-        "given": [*map(place, report.given)],
-        "predicted": [place(prediction.label) for prediction in report.predictions],
+        "size": len(report.texts),
+        "split": len(report.parts),
+        "scored": scored,
+        "rows": rows,
+        "texts": [JOIN.join(report.texts[row]) for row in rows],
+        "given": [place(report.given[row]) for row in rows],
+        "predicted": [place(report.predictions[row].label) for row in rows],
         "answers": [*places],
-        "confidence": [round(max(each.probabilities.values()), 5) for each in report.predictions],
-        "unfamiliar": [each.is_unfamiliar for each in report.predictions],
-        "heads": [None] * len(report.texts),
+        "confidence": [_confidence(report.predictions[row]) for row in rows],
+        "unfamiliar": [report.predictions[row].is_unfamiliar for row in rows],
+        "heads": [*map(_through_heads(report).get, rows)],
         "names": report.heads,
-        "words": listed_words(report.words),
+        "words": words,
     }
-    for text in report.parts:
-        content["heads"][text.row] = text.tokens[:, 1:].sum(axis=0).round(3).tolist()
     with suppress(RunError):
         if name == "test":
             content["baseline"] = read_json(run.folder / METRICS)["baseline"]
     return content
+
+
+def _confidence(prediction: "Prediction") -> float:
+    return round(max(prediction.probabilities.values()), 5)
+
+
+def _through_heads(report: TextsReport) -> dict[int, list[float]]:
+    """Return what passes through each head, of the texts whose log-odds are split, by row."""
+    return {text.row: text.tokens[:, 1:].sum(axis=0).round(3).tolist() for text in report.parts}
+
+
+def _listed_rows(report: TextsReport, words: Listed, drawn: Sequence[int]) -> list[int]:
+    """Return the rows of the texts that the page lists; see `report_content`."""
+    shown = {row for sides in words["mean"].values() for side in sides for *_, row in side}
+    given = zip(report.given, report.predictions, strict=True)
+    wrong = [row for row, (label, own) in enumerate(given) if label not in (None, own.label)]
+    wrong.sort(key=lambda row: -_confidence(report.predictions[row]))
+    first = wrong[:1]  # the text that the page opens with
+    order = dict.fromkeys([*first, *sorted(shown), *wrong, *drawn])
+    heads = _through_heads(report)
+    rows: list[int] = []
+    room = LISTED_MB * MB
+    for row in order:
+        room -= len(inert_json([report.texts[row], heads.get(row)])) + FACTS
+        if room < 0 and rows:
+            break
+        rows.append(row)
+    return rows

@@ -50,7 +50,7 @@ from headscope.model.objective import Reading
 from headscope.model.running import are_probabilities, logits_in
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
-from headscope.tab.html import page, write_page
+from headscope.tab.html import texts_page, write_page
 
 MOST_CLASSES = 5  # in a summary
 # The frame may run the page's one script and save what it offers for saving. It cannot reach the
@@ -332,5 +332,5 @@ def with_page(view: HeadView) -> HeadView:
     """Return a view with the page of this one text."""
     assert view.text is not None, "head_view gives it"
     layers = [f"layer {number}" for number in range(len(view.maps))]
-    html = page("Attention heads", layers, list(view.probabilities), [view.text])
+    html = texts_page("Attention heads", layers, list(view.probabilities), [view.text])
     return replace(view, html=html)

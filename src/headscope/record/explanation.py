@@ -9,6 +9,7 @@ queries, K classes that are kept. Needs numpy alone.
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
@@ -35,7 +36,8 @@ class Explanation:
     biases   = sum over layers and heads of head_biases + past_biases
 
     The arrays that end in `_of` have a column for each of the K classes: what the parts add to that
-    class's logit. Of two columns the difference is what they add to the log-odds.
+    class's logit less that of the last class. Of two columns the difference is what they add to the
+    log-odds. Where a text may have several labels they are of the logits themselves.
 
     Attributes:
         label: the class that is explained.
@@ -55,12 +57,14 @@ class Explanation:
         maps: what passes through each head from each position at each query, to the log-odds of
             `label` against `against`; its sum is that of `through`. NaN where a layer attends to
             something else than the T tokens.
-        log_odds_of: the logits, divided by the temperature.
+        log_odds_of: of each class against the last one, of logits divided by the temperature.
         layers: names of the L layers, which are observed; NaN in all heads of one is unknown.
         unobserved_of: of `past_of` and `past_biases_of` together, what passes through attention
             that is not observed, such as one that is written by hand.
         unknown: the module that is not the sum of its parts, where the miss is not 0.
         empty: the log-odds of an empty text; None if unknown.
+        spans: the words and signs of the text, each its name and its tokens [start, end); those in
+            none are the start and end of the text, as [CLS]. None: each token is a word.
     """
 
     label: str
@@ -80,6 +84,7 @@ class Explanation:
     unobserved_of: Float[np.ndarray, " K"]
     unknown: str = ""
     empty: float | None = None
+    spans: Sequence[tuple[str, int, int]] | None = None
 
     def of_layers(self, names: Sequence[str]) -> "Explanation":
         """Return the same sum over the heads of some layers; the others' parts count as past."""
@@ -162,14 +167,28 @@ class Explanation:
 
     def ranked_words(self) -> list[tuple[str, float]]:
         """Return each word and its contribution, the largest first; equal words as one."""
-        sums = dict.fromkeys(self.tokens, 0.0)
-        for token, value in zip(self.tokens, self.words.tolist(), strict=True):
-            sums[token] += value
-        return sorted(sums.items(), key=lambda item: -abs(item[1]))
+        words = self.words
+        sums = [(name, float(words[own].sum())) for name, own in self.places().items()]
+        return sorted(sums, key=lambda item: -abs(item[1]))
+
+    def places(self) -> dict[str, list[int]]:
+        """Return the tokens of each word, wherever it stands."""
+        spans = self.spans
+        if spans is None:
+            spans = [(token, at, at + 1) for at, token in enumerate(self.tokens)]
+        places: dict[str, list[int]] = {}
+        for name, start, end in spans:
+            places.setdefault(name, []).extend(range(start, end))
+        return places
+
+    def ends(self) -> list[int]:
+        """Return the tokens of no word: the start and end of the text."""
+        words = {*chain.from_iterable(self.places().values())}
+        return [at for at in range(len(self.tokens)) if at not in words]
 
     def word_line(self, count: int = WORDS_NAMED) -> str:
         """Return the words that add most, such as `proprietary +2.6; under -0.41`."""
-        return "; ".join(f"{token} {signed(value)}" for token, value in self.ranked_words()[:count])
+        return "; ".join(f"{name} {signed(value)}" for name, value in self.ranked_words()[:count])
 
     def __str__(self) -> str:
         """Return the class, the words that add most to it, and the table of heads and words."""
@@ -180,12 +199,17 @@ class Explanation:
         biases = f"biases: {signed(self.biases)} ({share:.2f} of the log-odds in size"
         if self.empty is not None:
             biases += f"; an empty text has log-odds of {signed(self.empty)}"
+        ends = self.ends()
+        words = [*filter(None, [self.word_line()])]
+        words.append(f"all {signed(float(np.delete(self.words, ends).sum()))}")
         lines = [
             f"{self.label} {self.probabilities[self.label]:.4f} against {against}: "
             f"log-odds {signed(self.log_odds)}",
-            f"words: {self.word_line()}; all {signed(float(self.words.sum()))}",
-            f"{biases})",
+            f"words: {'; '.join(words)}",
         ]
+        if ends:
+            lines.append(f"start and end of the text: {signed(float(self.words[ends].sum()))}")
+        lines.append(f"{biases})")
         if abs(self.miss) > MOST_MISSED:
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
         if unobserved := float(self.toward(self.unobserved_of)):
@@ -197,15 +221,19 @@ class Explanation:
     def _table(self) -> list[list[str]]:
         """Return heads by words, the largest first: names, words, other words, biases, sums."""
         words = self._words_that_fit()
-        places = [[at for at, token in enumerate(self.tokens) if token == word] for word in words]
-        chosen = [at for at, token in enumerate(self.tokens) if token in words]
+        of_words = self.places()
+        ends = self.ends()
+        places = [of_words[word] for word in words]
+        chosen = [*ends, *chain.from_iterable(places)]
 
         def cells(name: str, parts: Float[np.ndarray, " T_and_1"]) -> list[str]:
             columns = [parts[of_word].sum() for of_word in places]
             others = np.delete(parts[:-1], chosen).sum()
-            return [name, *map(signed, [*columns, others, parts[-1], parts.sum()])]
+            of_ends = [parts[ends].sum()] if ends else []
+            return [name, *map(signed, [*columns, others, *of_ends, parts[-1], parts.sum()])]
 
-        rows = [["", *map(_clipped, words), "others", "biases", "sum"]]
+        last = ["others", *(["ends"] if ends else []), "biases", "sum"]
+        rows = [["", *map(_clipped, words), *last]]
         rows += [cells(*row) for row in self._rows()]
         return [*rows, cells("all", np.append(self.words, self.biases))]
 
@@ -228,7 +256,7 @@ class Explanation:
     def _words_that_fit(self) -> list[str]:
         """Return the words that add most, as many as have room in the table."""
         words: list[str] = []
-        room = TABLE_WIDTH - NAME_WIDTH - 3 * NUMBER_WIDTH
+        room = TABLE_WIDTH - NAME_WIDTH - 4 * NUMBER_WIDTH
         for word, _ in self.ranked_words():
             room -= max(_width(_clipped(word)) + 2, NUMBER_WIDTH)
             if room < 0:

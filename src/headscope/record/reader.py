@@ -7,16 +7,18 @@ over them without a copy. Numbers are little-endian.
 """
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from pydantic import ValidationError
 
+from headscope.ground.errors import first_line
 from headscope.record.schema import (
     INDEX,
     INDEX_ADAPTER,
@@ -31,6 +33,13 @@ ALIGNMENT = 8
 TYPES = {
     "uint8": "|u1", "int32": "<i4", "uint64": "<u8", "float16": "<f2", "float32": "<f4",
 }  # fmt: skip
+MOST_MIB_INDEX = 8  # read whenever it has changed
+MOST_MIB_ARRAYS = 128  # of a text
+MOST_MIB_NUMBERS = 4  # of the heads, which become lists
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 MEASURE = re.compile("numbers/(.+)/(mean|error)", re.DOTALL)
 
 
@@ -44,7 +53,8 @@ def record_errors(path: Path) -> Iterator[None]:
     except RecordError:
         raise
     except Exception as error:
-        reason = str(error).partition("\n")[0][:300] or type(error).__name__
+        known = error.strerror if isinstance(error, OSError) else first_line(error)
+        reason = known or type(error).__name__
         raise RecordError(f"{path.name}: cannot be read: {reason}") from error
 
 
@@ -52,6 +62,7 @@ def read_index(folder: Path) -> Index:
     """Read index.json; RecordError if it is missing, broken, or of another version."""
     path = folder / INDEX
     with record_errors(path):
+        check_size(path, path.stat().st_size, MOST_MIB_INDEX)
         try:
             return INDEX_ADAPTER.validate_json(path.read_bytes())
         except ValidationError as error:
@@ -61,13 +72,37 @@ def read_index(folder: Path) -> Index:
             raise RecordError(f"{INDEX}: {key}: {first['msg']}{remedy}") from error
 
 
-def read_step(path: Path, is_wanted: Callable[[str], object] = bool) -> Arrays:
-    """Read a step's arrays, those with a wanted name; RecordError if the file is damaged.
+def check_size(path: Path, size: int, most: int) -> None:
+    """Raise a RecordError for more bytes than `most` MiB."""
+    if size > most * 2**20:
+        raise RecordError(f"{path.name}: expected at most {most} MiB, got {size >> 20}")
 
-    Nothing is unpickled.
+
+def read_step(
+    path: Path, is_wanted: Callable[[str], object] = bool, most: int = MOST_MIB_ARRAYS
+) -> Arrays:
+    """Read a step's arrays, those with a wanted name, of at most `most` MiB together.
+
+    Nothing is unpickled, and sizes are asked before anything is read.
+
+    Raises:
+        RecordError: if the file is damaged, or its arrays are larger.
     """
     with record_errors(path), path.open("rb") as file, np.load(file, allow_pickle=False) as step:
-        return {name: step[name] for name in filter(is_wanted, step.files)}
+        members = {name: step.zip.getinfo(f"{name}.npy") for name in filter(is_wanted, step.files)}
+        check_size(path, sum(member.file_size for member in members.values()), most)
+        for member in members.values():
+            with step.zip.open(member) as content:
+                _check_header(content, member.file_size)
+        return {name: step[name] for name in members}
+
+
+def _check_header(content: IO[bytes], size: int) -> None:
+    """Raise a ValueError if the header of an array says another size than the file."""
+    shape, _, kind = HEADERS[np.lib.format.read_magic(content)](content)
+    claimed = max(kind.itemsize, 1) * math.prod(shape)  # no text is of size 0
+    if not kind.hasobject and content.tell() + claimed != size:  # numpy refuses objects
+        raise ValueError(f"an array has another size than its header says, {claimed} bytes")
 
 
 def is_of_heads(name: str) -> bool:

@@ -22,6 +22,7 @@ VERSION: Final = 4
 Arrays = dict[str, np.ndarray]
 # "measures": {measure: {"mean": [layer][head], "error": ...}}; "extra": a step's other arrays
 Numbers = dict[str, dict[str, Any]]
+JOIN = " ⏐ "  # between the two texts of a pair, where they are shown as one
 STRICT = ConfigDict(strict=True, extra="forbid")
 # Where an optional value is None, the file leaves its key out.
 LEFT_OUT = Field(exclude_if=lambda value: value is None)
@@ -44,9 +45,14 @@ class Text:
             (Hugging Face's encoding.sequence_ids). None for a single text.
         special: positions of tokens that are no words, such as [CLS]; None if unknown.
         readout: the position that the classifier reads, where it is one.
+        words: the words and signs of the text, in order, each its name and its tokens
+            [start, end); tokens that are special are in none. None if unknown: then each token is
+            one.
+        places: where in `text` each token's letters are, [from, to) in units of UTF-16, as
+            JavaScript counts; [n, n) of a token without letters. None if unknown.
 
     Raises:
-        ValueError: if segments, special or readout do not fit the tokens.
+        ValueError: if segments, special, readout, words or places do not fit the tokens.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -57,6 +63,8 @@ class Text:
     segments: Annotated[list[int | None] | None, LEFT_OUT] = None
     special: Annotated[list[int] | None, LEFT_OUT] = None
     readout: Annotated[int | None, LEFT_OUT] = None
+    words: Annotated[list[tuple[str, int, int]] | None, LEFT_OUT] = None
+    places: Annotated[list[tuple[int, int]] | None, LEFT_OUT] = None
 
     def __post_init__(self) -> None:
         """Replace lone surrogates, which have no UTF-8, and check the positions."""
@@ -74,6 +82,14 @@ class Text:
             raise ValueError(
                 f"{self.name}: expected positions of {num_tokens} tokens, got {positions}"
             )
+        words = [(encodable(name), start, end) for name, start, end in self.words or []]
+        edges = [0, *(edge for _, *span in words for edge in span), num_tokens]
+        if edges != sorted(edges) or any(start == end for _, start, end in words):
+            raise ValueError(f"{self.name}: expected words of {num_tokens} tokens, got {words}")
+        if self.places is not None and len(self.places) != num_tokens:
+            count = len(self.places)
+            raise ValueError(f"{self.name}: expected places of {num_tokens} tokens, got {count}")
+        object.__setattr__(self, "words", None if self.words is None else words)
 
 
 def encodable(text: str) -> str:
@@ -106,11 +122,12 @@ class PageText:
 
 @dataclass(frozen=True)
 class Step:
-    """A listed step: its number, and when its file was written."""
+    """A listed step: its number, when it was recorded, and what its logits are divided by."""
 
     __pydantic_config__: ClassVar = STRICT
     step: int
     time: Annotated[float, Field(allow_inf_nan=False)]  # seconds since 1970
+    temperature: Annotated[float | None, LEFT_OUT, Field(gt=0, allow_inf_nan=False)] = None
 
     @property
     def file(self) -> str:
@@ -130,6 +147,7 @@ class Index:
     steps: list[Step] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     best: Annotated[int | None, LEFT_OUT] = None  # the step that has the effects of ablation
+    total: Annotated[int | None, LEFT_OUT] = None  # steps of the whole training, if known
     version: Literal[4] = VERSION
 
 

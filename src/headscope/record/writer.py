@@ -7,6 +7,7 @@ at each validation, `headscope.heads.step.record_best` at the end.
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from headscope.record.schema import (
     INDEX,
     INDEX_ADAPTER,
     RUN_NOTE,
+    Arrays,
     Index,
     Step,
     Text,
@@ -103,13 +105,37 @@ class HeadRecorder:
             (self.folder / file).unlink(missing_ok=True)
         self._replaced = set()
 
-    def amend(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Add arrays to a step, or replace them, if the step was recorded."""
+    def amend(
+        self, step: int, arrays: Mapping[str, np.ndarray], temperature: float | None = None
+    ) -> None:
+        """Add arrays to a step, or replace them, if the step was recorded.
+
+        `temperature` is what the logits of these arrays are divided by.
+        """
         for place, old in enumerate(self.index.steps):
             if old.step == step:
-                before = read_step(self.folder / old.file)
-                self.index.steps[place] = self._write_step(step, before | dict(arrays))
+                before = self._read_own(old)
+                written = self._write_step(step, before | dict(arrays))
+                self.index.steps[place] = replace(
+                    written, temperature=temperature or old.temperature
+                )
                 self._write_index()
+
+    def temper(self, temperature: float) -> None:
+        """Divide the logits of every step by one temperature, so that steps can be compared."""
+        for place, old in enumerate(self.index.steps):
+            ratio = temperature / (old.temperature or 1)
+            if ratio == 1:
+                continue
+            arrays = self._read_own(old)
+            written = self._write_step(old.step, tempered(arrays, ratio))
+            self.index.steps[place] = replace(written, time=old.time, temperature=temperature)
+            self._write_index()
+
+    def _read_own(self, step: Step) -> dict[str, np.ndarray]:
+        """Return the arrays of a step that this process has written, of any size."""
+        path = self.folder / step.file
+        return read_step(path, most=1 + (path.stat().st_size >> 20))
 
     def _write_step(self, step: int, arrays: Mapping[str, np.ndarray]) -> Step:
         """Write a step's arrays into one file, atomically: maps in float16, numbers in float32."""
@@ -131,6 +157,28 @@ class HeadRecorder:
     def _write_index(self) -> None:
         content = INDEX_ADAPTER.dump_json(self.index, warnings=False)
         write_atomic(self.folder / INDEX, lambda temporary: temporary.write_bytes(content))
+
+
+def tempered(arrays: Mapping[str, np.ndarray], temperature: float) -> Arrays:
+    """Return a step's arrays as they are where the logits are divided by a temperature.
+
+    Contributions are divided. Probabilities are softmax(log p / temperature), or, of a text with
+    any number of classes, sigmoid(log(p / (1 - p)) / temperature).
+    """
+    found = dict(arrays)
+    for name, array in arrays.items():
+        text, _, own = name.partition("/")
+        if own.startswith("contributions/") and array.dtype.kind == "f":
+            found[name] = (array / temperature).astype(array.dtype)
+        elif own in ("probabilities", "without/heads"):
+            shares = array.astype(np.float64)
+            has_any = f"{text}/given" in arrays
+            with np.errstate(divide="ignore", invalid="ignore"):  # of 0 and of 1
+                logits = np.log(shares) - (np.log1p(-shares) if has_any else 0)
+                powers = np.exp(logits / temperature)
+                whole = 1 + powers if has_any else powers.sum(axis=-1, keepdims=True)
+                found[name] = np.where(np.isinf(powers), 1, powers / whole).astype(array.dtype)
+    return found
 
 
 def _check_map(weights: np.ndarray, num_tokens: int, where: str) -> None:

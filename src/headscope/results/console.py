@@ -11,13 +11,13 @@ from headscope.ground.errors import listed
 from headscope.ground.terminal import plain_table, show_line
 from headscope.record.explanation import signed
 from headscope.results.baseline import above
-from headscope.results.report import (
+from headscope.results.metrics import (
     ABLATION,
     CONTRIBUTIONS,
     DETAILS,
     HEADLINE,
     WORDS,
-    Report,
+    Results,
 )
 from headscope.results.scores import SCORES, Scores
 from headscope.runs.folder import REPORT
@@ -44,40 +44,43 @@ def _readable(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_results(console: Console, results: Results) -> None:
     """Print scores, confusion matrix, what the heads do, seconds, and the command to type next."""
-    facts = report.facts_of_training
+    facts = results.facts_of_training
     when = f"epoch {facts['best_epoch']} (step {facts['best_step']} of {facts['steps']})"
     loss = facts["best_validation_loss"]
-    at = " at the temperature that is best for it" if report.tempered else ""
+    at = " at the temperature that is best for it" if results.tempered else ""
     show_line(console, f"best checkpoint: {when}, validation loss {loss:.4f}{at}")
-    rows = {"headscope": report.test}
-    if report.temperature != 1:
-        rows[f"at temperature {report.temperature:.3f}"] = report.tempered["test"]
-    for other in report.compared.values():
+    rows = {"headscope": results.test}
+    if results.temperature != 1:
+        rows[f"at temperature {results.temperature:.3f}"] = results.tempered["test"]
+    for other in results.compared.values():
         rows[other.name] = other.scores
-    title = f"test split of {Path(report.config.data.path).name}, {len(report.targets)} texts"
+    title = f"test split of {Path(results.config.data.path).name}, {len(results.targets)} texts"
     show_scores(console, title, rows)
-    if len(report.targets) < FEW_TEXTS:
+    if len(results.targets) < FEW_TEXTS:
         show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
-    for other in report.compared.values():
+    for other in results.compared.values():
         show_line(console, above(other.name, other.differences))
-    if report.tempered and report.temperature == 1:
+    if results.tempered and results.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
-    show_confusion(console, report.labels, report.test)
+    show_confusion(console, results.labels, results.test)
     if ABLATION in facts:
         show_line(console, f"heads, on validation texts: {facts[HEADLINE]}")
         show_line(console, facts[DETAILS])
         show_heads(console, facts[ABLATION]["heads"], facts.get(CONTRIBUTIONS, {}).get("heads", ()))
     if WORDS in facts:
-        show_line(console, "words (no signs) that add most to each class, summed over test texts:")
+        show_line(
+            console,
+            "words that add most to each class: mean ± 95 % interval (texts with the word):",
+        )
         show_words(console, facts[WORDS])
-    parts = [f"{name} {value:.0f} s" for name, value in report.seconds.items()]
+    parts = [f"{name} {value:.0f} s" for name, value in results.seconds.items()]
     show_line(console, "  ".join(parts))
-    show_line(console, f"run folder: {report.folder}")
+    show_line(console, f"run folder: {results.folder}")
     if WORDS in facts:
-        show_line(console, f"all test texts: {report.folder / REPORT}")
-    show_line(console, "now look:   ", f"tensorboard --logdir {report.config.outputs_dir}")
+        show_line(console, f"all test texts: {results.folder / REPORT}")
+    show_line(console, "now look:   ", f"tensorboard --logdir {results.config.outputs_dir}")
 
 
 def show_heads(
@@ -94,7 +97,7 @@ def show_heads(
     for row, contribution in zip(rows, chain.from_iterable(contributions), strict=False):
         row.append(signed(contribution))
     rows.sort(key=lambda row: -increases[row[0]][0])
-    headings = ["loss without it", "contribution"][: len(rows[0]) - 1]
+    headings = ["loss without it", "passes through"][: len(rows[0]) - 1]
     console.print(plain_table([""], headings, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
         show_line(console, f"{len(rows) - MOST_HEADS} more heads: {page}")
@@ -135,8 +138,11 @@ def show_confusion(console: Console, labels: list[str], scores: Scores) -> None:
     console.print(table)
 
 
-def show_words(console: Console, words: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the words that add most to the log-odds of each class, and their sums over texts."""
-    for label, sums in words.items():
-        named = [f"{word} {signed(total, 1)}" for word, total in sums.items()]
+def show_words(console: Console, words: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    """Print the words that add most to the log-odds of each class: mean ± interval (texts)."""
+    for label, numbers in words.items():
+        named = []
+        for word, (mean, interval, n) in numbers.items():
+            error = "" if interval is None else f" ± {interval:.2f}"
+            named.append(f"{word} {signed(mean)}{error} ({n})")
         show_line(console, f"  {label}: {', '.join(named)}")

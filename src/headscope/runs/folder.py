@@ -19,6 +19,7 @@ lightning, so that predicting starts fast.
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 REPORT = "report.html"
-DERIVED_FILES = (METRICS, REPORT, "words.csv")  # made from the weights
+WORDS = "words.csv"
+DERIVED_FILES = (METRICS, REPORT, WORDS)  # made from the weights
 
 
 def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:
@@ -51,6 +53,15 @@ def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> 
     metadata = setup.metadata() | {"chosen": json.dumps(asdict(chosen))}
     content = save(tensors | setup.tensors(), metadata)
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
+
+
+def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
+    """Read what the weights in model.safetensors depend on; errors as in `load_model`."""
+    path = folder / WEIGHTS
+    with reading(path), safe_open(path, "pt") as file:
+        names = {NGRAMS}.intersection(file.keys())
+        tensors = {name: file.get_tensor(name) for name in names}
+        return Setup.read(file.metadata() or {}, tensors, path, allow_code)
 
 
 def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
@@ -78,6 +89,7 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         tensors.pop(NGRAMS, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
+        setup.check_weights(tensors)
         model = setup.build().eval()
         model.load_state_dict(tensors)
     return setup, model, chosen

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
-from headscope.data.evidence import EvidenceVocabulary
+from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list, as_text
-from headscope.data.tokenizer import shown_tokens
+from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
@@ -90,7 +90,7 @@ class Run:
         return self.setup.labels
 
     @property
-    def evidence(self) -> EvidenceVocabulary | None:
+    def evidence(self) -> KnownNgrams | None:
         """The known n-grams."""
         return self.setup.evidence
 
@@ -199,7 +199,8 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = self.reading.scaled(of_empty[pair]).tolist()
-        return replace(explanation, empty=first - sum(rest))
+        words = word_spans(encoding, parts)
+        return replace(explanation, empty=first - sum(rest), spans=words)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

@@ -6,7 +6,7 @@ so that predicting starts fast.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.data.evidence import RECIPE, EvidenceVocabulary
+from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.files import digest
 from headscope.model.classifier import TextClassifier
@@ -31,10 +31,11 @@ from headscope.model.pretrained import (
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
-from headscope.settings.extension import check_allowed
+from headscope.settings.extension import check_allowed, is_import_path
 
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
 PATHS = (*SOURCES, "model.path", "model.features")
+MOST_MIB_TABLES = 64  # of positions, which no file holds
 NGRAMS = "ngrams"  # a tensor beside those of the network
 # Settings that decide what the network is, what it reads or which texts it has seen. A name that
 # ends in a dot is a group.
@@ -64,7 +65,7 @@ class Setup:
     tokenizer: Tokenizer
     digests: Digests
     encoder: Encoder | None = None
-    evidence: EvidenceVocabulary | None = None
+    evidence: KnownNgrams | None = None
 
     def build(self) -> Classifier:
         """Return the untrained network."""
@@ -83,6 +84,34 @@ class Setup:
             0 if self.evidence is None else len(self.evidence),
             features,
         )
+
+    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise a ValueError if these are not the network's weights, before it takes any memory.
+
+        An own layer, whose code is allowed, is not asked: it is tried when it is built.
+        """
+        if is_import_path(self.config.model.attention):
+            return
+        if self.config.model.num_layers > len(weights):
+            raise ValueError(
+                f"model.num_layers={self.config.model.num_layers}: more than its tensors"
+            )
+        with torch.device("meta"):
+            network = self.build()
+        expected = network.state_dict()
+        for name, weight in expected.items():
+            if name not in weights or weights[name].shape != weight.shape:
+                got = list(weights[name].shape) if name in weights else "none"
+                raise ValueError(
+                    f"{name}: expected {list(weight.shape)} by its settings, got {got}"
+                )
+        buffers = network.named_buffers()
+        tables = sum(table.nbytes for name, table in buffers if name not in expected)
+        if tables > MOST_MIB_TABLES * 2**20:
+            raise ValueError(
+                f"data.max_length: expected tables of positions of at most {MOST_MIB_TABLES} MiB, "
+                f"got {tables >> 20}"
+            )
 
     def identity(self) -> str:
         """Return a digest of the settings that cannot change and of the texts."""
@@ -113,7 +142,7 @@ class Setup:
         metadata: Mapping[str, str],
         tensors: Mapping[str, Tensor],
         path: Path,
-        allow_code: bool,
+        allow_code: bool | Collection[str],
     ) -> "Setup":
         """Return what `metadata` and `tensors` of the file `path` hold; for a block of `reading`.
 
@@ -121,7 +150,7 @@ class Setup:
             RunError: for settings of another version, or code that is not allowed.
         """
         config = config_of(from_json(metadata["settings"]), path)
-        check_allowed(config.import_paths, path.parent, allow_code)
+        check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.max_length)
@@ -132,7 +161,7 @@ class Setup:
         if config.model.evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
                 raise ValueError("its n-grams are those of another version of headscope")
-            evidence = EvidenceVocabulary.of(tensors[NGRAMS])
+            evidence = KnownNgrams.of(tensors[NGRAMS])
         digests = TypeAdapter(Digests).validate_json(metadata["digests"])
         return cls(config, labels, tokenizer, digests, encoder, evidence)
 

@@ -106,7 +106,7 @@ class LabelledTextsConfig(Settings):
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
 
-    output: str = key("report.html", "HTML file; words.csv is beside it")
+    output: str = key("report.html", "HTML file; of a.html the words are in a.words.csv")
     seconds: Annotated[float, Field(gt=0)] = key(
         20.0, "for contributions of words; every text is predicted"
     )

@@ -27,9 +27,10 @@ from headscope.settings.checks import (
     key,
     literal,
     message,
+    override,
     validate,
 )
-from headscope.settings.extension import is_import_path
+from headscope.settings.extension import CODE_KEYS, is_import_path
 
 EMBEDDED = "licenses"
 ROLES = ("train", "validation", "test")  # the splits of a run
@@ -341,7 +342,7 @@ class TrainConfig(Settings):
     @property
     def import_paths(self) -> dict[str, str]:
         """Return the settings that may name code of the user's own, by their keys."""
-        return {"model.attention": self.model.attention, "data.path": self.data.path}
+        return dict(zip(CODE_KEYS, (self.model.attention, self.data.path), strict=True))
 
     def _absent(self) -> Iterator[str]:
         yield from super()._absent()
@@ -374,7 +375,7 @@ def read_config(path: Path) -> TrainConfig:
     folder = path.parent
     if not folder.is_dir() or not path.exists():
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
-    text = read_text(path)
+    text = read_text(path, most=1)
     with reading(path):
         content = yaml.safe_load(text)  # in C, deep nesting would crash the process
         if not isinstance(content, dict):
@@ -383,9 +384,12 @@ def read_config(path: Path) -> TrainConfig:
 
 
 def config_of(content: Any, path: Path) -> TrainConfig:
-    """Return the settings that a run's file `path` holds as a dictionary, or raise a RunError."""
+    """Return the settings that a run's file `path` holds as a dictionary, or raise a RunError.
+
+    Without a cache: no folder says where files are written.
+    """
     try:
-        return validate(TrainConfig, content)
+        return override(validate(TrainConfig, content), {"resume": None, "data.cache_dir": None})
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(

@@ -7,7 +7,7 @@ it. docs/extending.md says how each is called.
 import os
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,19 +15,41 @@ from headscope.ground.errors import ConfigError, RunError
 
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"
+IMPORT_PATH = re.compile(rf"{WORD}(?:\.{WORD})*:{WORD}")
+CODE_KEYS = ("model.attention", "data.path")  # that may name code
 
 
 def is_import_path(value: str) -> bool:
     """Tell whether a value is an import path."""
-    return re.fullmatch(rf"{WORD}(\.{WORD})*:{WORD}", value) is not None
+    return IMPORT_PATH.fullmatch(value) is not None
 
 
-def check_allowed(settings: Mapping[str, str], folder: object, allow_code: bool) -> None:
-    """Raise a RunError if settings of a run, by key, name code that the user has not allowed."""
-    named = [f"{key}={value}" for key, value in settings.items() if is_import_path(value)]
-    if named and not allow_code and os.environ.get(ALLOW) != "1":
+def import_paths_in(words: Iterable[str]) -> set[str]:
+    """Return the import paths in the words of a command line: those are the user's own."""
+    return {path for word in words for path in IMPORT_PATH.findall(word)}
+
+
+def check_allowed(
+    settings: Mapping[str, Any], source: str, allow_code: bool | Collection[str]
+) -> None:
+    """Raise a RunError if settings of somebody's folder name code that the user has not allowed.
+
+    Args:
+        settings: by key, such as model.attention.
+        source: where they come from, such as run=outputs/first.
+        allow_code: whether any code is allowed; or the import paths that are the user's own.
+    """
+    if allow_code is True or os.environ.get(ALLOW) == "1":
+        return
+    own = allow_code or ()
+    named = [
+        f"{key}={settings[key]}"
+        for key in CODE_KEYS
+        if is_import_path(str(settings.get(key))) and settings[key] not in own
+    ]
+    if named:
         raise RunError(
-            f"run={folder}: names Python code to be run: {', '.join(named)}; "
+            f"{source}: names Python code to be run: {', '.join(named)}; "
             f"if you trust it, set {ALLOW}=1 (from Python: headscope.load(..., allow_code=True))"
         )
 

@@ -22,10 +22,11 @@ from headscope.record.schema import PageText, encodable
 
 STATIC = Path(__file__).with_name("static")
 LIVE = Path(__file__).parents[1] / "pages" / "static"  # modules of a page with the network in it
-# The browser may run this one script and style sheet, known by their hashes, and fetch nothing.
+# The browser may run this one script and style sheet, known by their hashes, and fetch nothing; a
+# page with the network in it may also compile that script's kernel, and run the script in a Worker.
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src '{script}'{compiled}; style-src '{style}'; img-src data:; "
+    "worker-src {worker}; base-uri 'none'; form-action 'none'"
 )
 TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
@@ -50,7 +51,7 @@ EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MUL
 RENAMED = re.compile(r"export\{([^}]*)\};\s*$")  # of the minified library
 
 
-def page(
+def texts_page(
     title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]
 ) -> str:
     """Return the page as one string of HTML for UTF-8; ValueError if a text has no maps.
@@ -91,8 +92,15 @@ def _document(title: str, content: dict[str, Any], entry: str) -> str:
     title = encodable(title)
     script = f"{bundled(f'{entry}.js')}modules.{entry}.render();\n"
     style = (STATIC / "heads.css").read_text("utf-8")
+    runs = "network" in content
+    policy = POLICY.format(
+        script=content_hash(script),
+        compiled=" 'wasm-unsafe-eval'" if runs else "",
+        style=content_hash(style),
+        worker="blob:" if runs else "'none'",
+    )
     return TEMPLATE.format(
-        policy=POLICY.format(script=content_hash(script), style=content_hash(style)),
+        policy=policy,
         title=html.escape(title),
         style=style,
         data=inert_json({"title": title} | content),

@@ -8,7 +8,8 @@ leads to it.
 
 import json
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +21,10 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
+from headscope.ground.tables import plain_cell
 from headscope.record.reader import (
+    MOST_MIB_NUMBERS,
+    check_size,
     is_of_heads,
     numbers_of,
     pack,
@@ -38,11 +42,14 @@ from headscope.record.schema import (
     Numbers,
     PageText,
     RecordError,
+    Step,
 )
-from headscope.tab.html import STATIC, page
+from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
+MOST_MIB_WORDS = 64
+SILENT = 600.0  # seconds without a new file, after which a run no longer trains
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
 
@@ -59,6 +66,8 @@ class HeadsPlugin(TBPlugin):
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
         self.logdir = context.logdir or ""  # "" with --logdir_spec
+        path = Path(self.logdir)
+        self.shown_logdir = path.name if path.is_absolute() else self.logdir
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return each route's application."""
@@ -85,7 +94,7 @@ class HeadsPlugin(TBPlugin):
         root = Path(self.logdir).expanduser()
         if not self.logdir or not root.is_dir():
             raise RecordError(
-                f"logdir: expected a folder of this machine, got {self.logdir!r}; "
+                f"logdir: expected a folder of this machine, got {self.shown_logdir!r}; "
                 "start TensorBoard with --logdir=FOLDER"
             )
         return root.resolve()
@@ -97,7 +106,8 @@ class HeadsPlugin(TBPlugin):
             path = (root / run / folder / name).resolve()
             exists = path.exists()
         except (OSError, RuntimeError, ValueError) as error:
-            raise RecordError(f"{name}: cannot be looked up: {error}") from error
+            reason = getattr(error, "strerror", None) or type(error).__name__  # no path
+            raise RecordError(f"{name}: cannot be looked up: {reason}") from error
         if not path.is_relative_to(root) or path.name != name:  # a link may lead anywhere
             raise RecordError(
                 f"{name}: is a link, or lies outside the logdir; start TensorBoard further up"
@@ -132,24 +142,34 @@ class HeadsPlugin(TBPlugin):
 
     def _runs(self, request: Request) -> Response:
         runs = list(map(self._summary, self._listed(request)))
-        return _json(request, {"runs": runs, "logdir": self.logdir})
+        return _json(request, {"runs": runs, "logdir": self.shown_logdir})
 
     def _summary(self, run: str) -> dict[str, Any]:
         """Return how many steps a run has and when one changed, or why it cannot be read.
 
-        `trained` says whether it is a run folder of headscope's, which its commands take.
+        `trained` says whether it is a run folder of headscope's, which its commands take;
+        `training` the last recorded step and the last step of all, while the run trains.
         """
+        steps: Sequence[Step] = ()
+        total = None
+        error = None
         try:
-            steps = self._read_index(run).steps
-            error = None
+            index = self._read_index(run)
+            steps, total = index.steps, index.total
         except RecordError as reason:
-            steps = []
             error = f"run {run!r}: {reason}"
-        time = max((step.time for step in steps), default=None)
-        summary = {"run": run, "error": error, "steps": len(steps), "time": time, "trained": False}
+        last = max((step.time for step in steps), default=None)
+        summary = {"run": run, "error": error, "steps": len(steps), "time": last}
+        own: dict[str, bool | list[int] | None] = {"trained": False, "training": None}
         with suppress(OSError):  # such as a name that is too long
-            summary["trained"] = (self._root() / run / "model.safetensors").is_file()
-        return summary
+            folder = self._root() / run
+            weights = folder / "model.safetensors"
+            own["trained"] = weights.is_file()
+            if steps and total and steps[-1].step < total:
+                is_done = own["trained"] and weights.stat().st_mtime >= steps[-1].time
+                if not is_done and _is_alive(folder):
+                    own["training"] = [steps[-1].step, total]
+        return summary | own
 
     def _run(self, request: Request) -> tuple[str, Index]:
         """Return the requested run and its index."""
@@ -187,12 +207,16 @@ class HeadsPlugin(TBPlugin):
         run, _ = self._run(request)
         path = self._file(run, WORDS, folder="")
         with record_errors(path):
+            check_size(path, path.stat().st_size, MOST_MIB_WORDS)
             from pandas import read_csv  # heavy, and TensorBoard waits for this module
 
             from headscope.record.words import listed_words
 
             texts = dict.fromkeys(("class", "word", "example"), str)
-            return _json(request, listed_words(read_csv(path, dtype=texts, keep_default_na=False)))
+            missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
+            table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+            table[[*texts]] = table[[*texts]].map(plain_cell)
+            return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
@@ -204,7 +228,7 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
@@ -215,6 +239,12 @@ def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
     return read_index(path.parent)
 
 
+def _is_alive(folder: Path) -> bool:
+    """Return whether a run has written something within ten minutes."""
+    newest = max((path.stat().st_mtime for path in folder.iterdir()), default=0.0)
+    return time.time() - newest < SILENT
+
+
 def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
     """Return the arrays of one text."""
     if text >= len(index.texts):
@@ -223,7 +253,7 @@ def _text_arrays(path: Path, index: Index, text: int) -> Arrays:
 
 
 def _read_numbers(path: Path) -> Numbers:
-    arrays = read_step(path, is_of_heads)
+    arrays = read_step(path, is_of_heads, MOST_MIB_NUMBERS)
     with record_errors(path):
         return numbers_of(arrays)
 

@@ -24,16 +24,17 @@ from headscope.heads.step import record_best
 from headscope.heads.study import draw_samples, study
 from headscope.pages.report import report_of, write_report
 from headscope.results.baseline import Compared, averages_in_place_of_attention, baseline_scores
-from headscope.results.report import (
+from headscope.results.metrics import (
     ABLATION,
     CONTRIBUTIONS,
     DETAILS,
     HEADLINE,
     WORDS,
-    Report,
+    Results,
     write_summaries,
 )
 from headscope.runs.folder import REPORT
+from headscope.runs.folder import WORDS as WORDS_FILE
 from headscope.runs.run import Run
 from headscope.runs.setup import Classifier
 from headscope.runs.texts import texts_and_labels
@@ -50,19 +51,19 @@ LEAST_TEXTS = 100  # but as many
 
 @dataclass(frozen=True)
 class Trained:
-    """What each step reads, and the report that it completes."""
+    """What each step reads, and the results that it completes."""
 
     trainer: pl.Trainer
     prepared: Prepared
-    report: Report
+    results: Results
     console: Console
 
     @property
     def run(self) -> Run:
         """The run, as it can be loaded from its folder."""
         model = cast(Classifier, self.prepared.module.model)
-        report = self.report
-        return Run(report.folder, self.prepared.setup, model, report.chosen())
+        results = self.results
+        return Run(results.folder, self.prepared.setup, model, results.chosen())
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Step:
     Attributes:
         name: its key among the seconds of metrics.json.
         title: what is done, while it is done.
-        do: does it, and completes the report.
+        do: does it, and completes the results.
         is_wanted: whether the settings ask for it.
         later: the command that does it later, of the run folder.
     """
@@ -85,41 +86,41 @@ class Step:
 
 
 def finish(
-    trainer: pl.Trainer, prepared: Prepared, report: Report, console: Console, phase: Phase
+    trainer: pl.Trainer, prepared: Prepared, results: Results, console: Console, phase: Phase
 ) -> None:
     """Do all wanted steps; metrics.json is written before them, and after each."""
-    trained = Trained(trainer, prepared, report, console)
+    trained = Trained(trainer, prepared, results, console)
     wanted = [step for step in STEPS if step.is_wanted(prepared)]
-    report.pending = [step.name for step in wanted]
-    report.save()
+    results.pending = [step.name for step in wanted]
+    results.save()
     for step in wanted:
         try:
             with prepared.timed(step.name), phase(step.title) as bar:
                 step.do(trained, bar)
         except Exception as error:
-            later = step.later.format(folder=report.folder)
-            report.failed[step.name] = f"{message_of(error)}; do it later: {later}"
-        report.pending.remove(step.name)
-        report.seconds["everything"] = time.perf_counter() - prepared.start
-        report.save()
-        if step.name in report.failed:
-            warn(f"{step.title}: {report.failed[step.name]}")
+            later = step.later.format(folder=results.folder)
+            results.failed[step.name] = f"{message_of(error)}; do it later: {later}"
+        results.pending.remove(step.name)
+        results.seconds["everything"] = time.perf_counter() - prepared.start
+        results.save()
+        if step.name in results.failed:
+            warn(f"{step.title}: {results.failed[step.name]}")
 
 
 # Each step.
 
 
 def _ablate_heads(trained: Trained, bar: Bar) -> None:
-    """Ablate each head of the best checkpoint on validation texts; add to record and report."""
+    """Ablate each head of the best checkpoint on validation texts; add to record and results."""
     head_logger = trained.prepared.head_logger
     assert head_logger is not None, "is_wanted asks for it"
     module = trained.prepared.module
     data = trained.prepared.data
-    report = trained.report
+    results = trained.results
     num_heads = sum(headed_layers(module.model).values())
     most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
     texts = data.batches("validation")
-    size = min(report.config.inspection.ablation_texts, len(texts.texts.lengths), most) // 2
+    size = min(results.config.inspection.ablation_texts, len(texts.texts.lengths), most) // 2
     ablated = None
     if size and num_heads:
         chooses, others = draw_samples(texts, size, data.config.tokens_per_batch, data.seed, 2)
@@ -127,17 +128,17 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
         ablated = study(
             module.model, chooses, others, head_logger.special, module.objective, bar.update
         )
-        report.facts_of_training |= {
+        results.facts_of_training |= {
             ABLATION: {"texts": ablated.texts, "heads": ablated.loss_increases()},
             HEADLINE: ablated.answer,
             DETAILS: ablated.details,
         }
     record_best(
         head_logger.recorder,
-        report.facts_of_training["best_step"],
+        results.facts_of_training["best_step"],
         module.model,
         head_logger.probes,
-        report.reading,
+        results.reading,
         ablated,
     )
 
@@ -149,13 +150,13 @@ def _add_contributions(trained: Trained, bar: Bar) -> None:
     texts = data.batches("validation")
     tokens = min(SPLIT_TOKENS, data.config.tokens_per_batch)
     (sample,) = draw_samples(texts, CONTRIBUTION_TEXTS, tokens, data.seed)
-    means = mean_contributions(module.model, sample, trained.report.reading)
-    trained.report.facts_of_training[CONTRIBUTIONS] = means._asdict()
+    means = mean_contributions(module.model, sample, trained.results.reading)
+    trained.results.facts_of_training[CONTRIBUTIONS] = means._asdict()
 
 
 def _add_baseline(trained: Trained, bar: Bar) -> None:
     """Compare with TF-IDF and logistic regression."""
-    trained.report.compare("baseline", baseline_scores(trained.prepared.data.corpus.splits))
+    trained.results.compare("baseline", baseline_scores(trained.prepared.data.corpus.splits))
 
 
 def _add_control(trained: Trained, bar: Bar) -> None:
@@ -177,12 +178,12 @@ def _add_control(trained: Trained, bar: Bar) -> None:
         fit(trainer, prepared, folder)
         trainer.logger.experiment.close()  # type: ignore[union-attr]
         logits, targets = logits_of(trainer, module, prepared.data, "test")
-    trained.report.compare("control", Compared.of(name, logits, targets, module.objective))
+    trained.results.compare("control", Compared.of(name, logits, targets, module.objective))
 
 
 def _write_pictures(trained: Trained, bar: Bar) -> None:
     """Write the closing entries of TensorBoard."""
-    write_summaries(trained.trainer.loggers, trained.report)
+    write_summaries(trained.trainer.loggers, trained.results)
 
 
 def _add_words(trained: Trained, bar: Bar) -> None:
@@ -191,8 +192,8 @@ def _add_words(trained: Trained, bar: Bar) -> None:
     split = trained.prepared.data.corpus.splits["test"]
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     of_texts = report_of(run, texts, labels, WORD_SECONDS)
-    trained.report.facts_of_training[WORDS] = of_texts.summary()
-    write_report(run, of_texts, "test", run.folder / REPORT)
+    trained.results.facts_of_training[WORDS] = of_texts.summary()
+    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / WORDS_FILE)
 
 
 def _inspects(prepared: Prepared) -> bool:

@@ -11,7 +11,7 @@ from headscope.data.datamodule import Phase, TextDataModule
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.model.pretrained import PretrainedClassifier
-from headscope.results.report import Report
+from headscope.results.metrics import Results
 from headscope.results.scores import best_thresholds, chosen_temperature, scores
 from headscope.runs.abstaining import accuracy_curve, most_unknown
 from headscope.runs.folder import save_model
@@ -81,7 +81,7 @@ def logits_of(
 
 def evaluate(
     trainer: pl.Trainer, prepared: Prepared, folder: Path, best: dict[str, Any], phase: Phase
-) -> Report:
+) -> Results:
     """Score the best checkpoint, calibrate its probabilities, and write the model.
 
     From here on the run can be used, whatever happens to what is measured after it.
@@ -94,7 +94,7 @@ def evaluate(
     with prepared.timed("testing"), phase("scoring the best checkpoint"):
         logits, targets = logits_of(trainer, module, data, "test")
         validation = logits_of(trainer, module, data, "validation")
-        report = Report(
+        results = Results(
             folder=folder,
             config=setup.config,
             labels=setup.labels,
@@ -109,11 +109,11 @@ def evaluate(
             seconds=prepared.seconds,
         )
         if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
-            _calibrate(report, *validation)
-    save_model(folder, setup, module.model, report.chosen())
+            _calibrate(results, *validation)
+    save_model(folder, setup, module.model, results.chosen())
     if prepared.head_logger is not None:
-        report.seconds["inspection"] = prepared.head_logger.seconds
-    return report
+        results.seconds["inspection"] = prepared.head_logger.seconds
+    return results
 
 
 def _facts(trainer: pl.Trainer, module: ClassifierModule) -> dict[str, Any]:
@@ -128,13 +128,13 @@ def _facts(trainer: pl.Trainer, module: ClassifierModule) -> dict[str, Any]:
     }
 
 
-def _calibrate(report: Report, logits: Tensor, targets: Tensor) -> None:
+def _calibrate(results: Results, logits: Tensor, targets: Tensor) -> None:
     """Add the temperature of validation logits, scores with it, and accuracy by confidence."""
-    report.temperature = chosen_temperature(logits, targets)
-    tempered = logits.double() / report.temperature
-    report.tempered = {
+    results.temperature = chosen_temperature(logits, targets)
+    tempered = logits.double() / results.temperature
+    results.tempered = {
         "validation": scores(tempered, targets),
-        "test": scores(report.logits.double() / report.temperature, report.targets),
+        "test": scores(results.logits.double() / results.temperature, results.targets),
     }
     confidence, prediction = tempered.softmax(dim=-1).max(dim=-1)
-    report.curve = accuracy_curve(confidence.numpy(), (prediction == targets).numpy())
+    results.curve = accuracy_curve(confidence.numpy(), (prediction == targets).numpy())

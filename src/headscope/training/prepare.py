@@ -120,7 +120,7 @@ def _checkpoint_to_resume(config: TrainConfig, folder: Path) -> Resumed | None:
     """Return the checkpoint that a run resumes from, if the settings fit it."""
     if config.resume is None:
         return None
-    resumed = load_last(folder)
+    resumed = load_last(folder, config.import_paths.values())
     if resumed is None:
         warn(f"resume={folder}: has no checkpoint yet, so it starts anew")
     else:

@@ -66,9 +66,9 @@ def choose_probes(
     is_too_long = lengths > config.max_tokens
     order = np.lexsort([np.abs(lengths - config.max_tokens), is_too_long])
     rows = _classes_in_turn(order, labels)[: config.num_probes]
-    found = texts_and_labels(split.select(rows), objective, data.corpus.labels)
+    chosen = texts_and_labels(split.select(rows), objective, data.corpus.labels)
     return [
-        probe(text, label_text(name), config.max_tokens) for text, name in zip(*found, strict=True)
+        probe(text, label_text(name), config.max_tokens) for text, name in zip(*chosen, strict=True)
     ]
 
 

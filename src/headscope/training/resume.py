@@ -4,19 +4,21 @@ The place in the epoch is kept by `headscope.data.batching.BatchLoader`, the ran
 `headscope.training.module.ClassifierModule`.
 """
 
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from filelock import FileLock, Timeout
+from pydantic_core import from_json
 
 from headscope.ground.errors import ConfigError, RunError
-from headscope.ground.files import PARTIAL, reading
-from headscope.runs.folder import CONFIG, WEIGHTS, load_model
+from headscope.ground.files import PARTIAL, check_links, reading
+from headscope.runs.folder import CONFIG, WEIGHTS, load_setup
 from headscope.runs.setup import Setup, fixed_settings
-from headscope.settings.config import TrainConfig, read_config
+from headscope.settings.config import TrainConfig, config_of, read_config
 
 LAST = Path("checkpoints", "last.ckpt")  # below the run folder
 NEW_RUN = "leave it out, or start a new run"
@@ -31,34 +33,53 @@ class Resumed(NamedTuple):
     steps: int
 
 
-def load_last(folder: Path, allow_code: bool = False) -> Resumed | None:
+def load_last(folder: Path, own: Collection[str] = ()) -> Resumed | None:
     """Return the checkpoint to resume from; None if none was written yet.
 
     Raises:
-        RunError: if it is missing or damaged, or names code that is not allowed.
+        RunError: if it is missing or damaged, or names other code than the import paths in `own`.
     """
     path = folder / LAST
     if not path.exists() and not (folder / WEIGHTS).exists():
         return None
     with reading(path, folder):
-        content: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=True)
+        content = _content(path)
         kept = content["setup"]
-        setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, allow_code)
+        setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, own)
+        weights = content["state_dict"].items()
+        setup.check_weights({name.removeprefix("model."): weight for name, weight in weights})
         progress = content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # Lightning counts from 0, and at a validation the epoch is done but not counted yet.
         epochs = content["epoch"] + bool(progress["is_last_batch"])
         last = Resumed(path, setup, epochs, content["global_step"])
-    if (folder / WEIGHTS).exists():
-        model, *_ = load_model(folder, allow_code)
-        if model.identity() != setup.identity():
-            raise RunError(f"resume={folder}: {LAST} is another run's; put back its own")
+    if (folder / WEIGHTS).exists() and load_setup(folder, own).identity() != setup.identity():
+        raise RunError(f"resume={folder}: {LAST} is another run's; put back its own")
     return last
 
 
 def resumed_config(folder: Path) -> TrainConfig:
-    """Return the settings of a run's last checkpoint, of config.yaml where none was written yet."""
-    last = load_last(folder, allow_code=True)  # training checks it
-    return read_config(folder / CONFIG) if last is None else last.setup.config
+    """Return the settings of a run's last checkpoint, of config.yaml where none was written yet.
+
+    Nothing else is read, and nothing is built; whether the code that they name may be run is for
+    the caller to ask.
+    """
+    path = folder / LAST
+    if not path.exists() and not (folder / WEIGHTS).exists():
+        return read_config(folder / CONFIG)
+    with reading(path, folder):
+        settings = _content(path)["setup"]["metadata"]["settings"]
+        return config_of(from_json(settings), folder / path.name)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds; ValueError if it claims more than the file has."""
+    with zipfile.ZipFile(path) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise ValueError("is compressed, which no checkpoint is")
+    content: dict[str, Any] = torch.load(path, "cpu", weights_only=True, mmap=True)
+    if sum(weight.nbytes for weight in content["state_dict"].values()) > path.stat().st_size:
+        raise ValueError("has larger tensors than the file")
+    return content
 
 
 def check_resumed(config: TrainConfig, last: Resumed) -> None:
@@ -86,6 +107,7 @@ def check_resumed(config: TrainConfig, last: Resumed) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from a run's folder, and clear what a killed one has left."""
     folder.mkdir(parents=True, exist_ok=True)
+    check_links(folder)
     path = folder / ".lock"
     lock = FileLock(path, blocking=False)
     try:

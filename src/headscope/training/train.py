@@ -16,8 +16,8 @@ from headscope.ground.files import remove_empty
 from headscope.ground.signals import Stopped
 from headscope.ground.terminal import Bar, terminal
 from headscope.pages.shown_run import ShownRun, load_shown
-from headscope.results.console import show_facts, show_report
-from headscope.results.report import Report
+from headscope.results.console import show_facts, show_results
+from headscope.results.metrics import Results
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.distributed import broadcast, is_rank_zero, joined
@@ -30,11 +30,11 @@ from headscope.training.trainer import build_trainer
 
 def train(
     config: TrainConfig, console: Console | None = None, callbacks: Sequence[Callback] = ()
-) -> Report | None:
+) -> Results | None:
     """Train, keep the best epoch by tempered validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. Of several processes that
-    torchrun has started, rank 0 returns the report and the others None.
+    torchrun has started, rank 0 returns the results and the others None.
 
     Raises:
         ConfigError, DataError, RunError, TrainingError: for what you can fix.
@@ -64,17 +64,17 @@ def train(
 
 def _train(
     config: TrainConfig, folder: Path, console: Console, callbacks: Sequence[Callback]
-) -> Report | None:
+) -> Results | None:
     phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     prepared = prepare(config, folder, phase, partial(show_facts, console, folder))
     trainer = build_trainer(prepared, folder, console, callbacks)
     best = fit(trainer, prepared, folder)
     if best is None:  # in a process that writes nothing
         return None
-    report = evaluate(trainer, prepared, folder, best, phase)
-    finish(trainer, prepared, report, console, phase)
-    show_report(console, report)
-    return report
+    results = evaluate(trainer, prepared, folder, best, phase)
+    finish(trainer, prepared, results, console, phase)
+    show_results(console, results)
+    return results
 
 
 def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> ShownRun:
@@ -92,6 +92,6 @@ def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Sho
     """
     config = override(TrainConfig(), flatten(settings or {}) | flatten(keys))
     check(config)
-    report = train(config)
-    assert report is not None, "rank 0 alone has a report"
-    return load_shown(report.folder, allow_code=True)
+    results = train(config)
+    assert results is not None, "rank 0 alone has them"
+    return load_shown(results.folder, allow_code=True)

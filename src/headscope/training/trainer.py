@@ -91,19 +91,21 @@ def loggers(config: TrainConfig, folder: Path) -> list[Logger]:
 
     csv writes into the run folder; MLflow and W&B read their own environment variables.
     """
-    found: list[Logger] = [TensorBoardLogger(folder, name="", version="", default_hp_metric=False)]
+    loggers: list[Logger] = [
+        TensorBoardLogger(folder, name="", version="", default_hp_metric=False)
+    ]
     name = config.name
     match config.trainer.logger:
         case "csv":
-            found.append(CSVLogger(folder, name="", version="csv"))
+            loggers.append(CSVLogger(folder, name="", version="csv"))
         case "mlflow":
             place = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
-            found.append(MLFlowLogger("headscope", run_name=name, tracking_uri=place))
+            loggers.append(MLFlowLogger("headscope", run_name=name, tracking_uri=place))
         case "wandb":
-            found.append(WandbLogger(project="headscope", name=name, save_dir=folder))
-    for logger in found[1:]:
+            loggers.append(WandbLogger(project="headscope", name=name, save_dir=folder))
+    for logger in loggers[1:]:
         try:
             logger.log_hyperparams(flatten(asdict(config)))
         except Exception as error:  # of its package, or of the server that it talks to
             raise ConfigError(f"trainer.logger: {first_line(error)}") from error
-    return found
+    return loggers

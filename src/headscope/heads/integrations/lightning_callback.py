@@ -4,6 +4,7 @@
 runs.
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +21,7 @@ from headscope.ground.errors import warn
 from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.step import Probe, head_report, run_probe
+from headscope.heads.step import Probe, run_probe, step_arrays
 from headscope.heads.study import draw_samples, measure_attention
 from headscope.model.objective import Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier
@@ -29,6 +30,9 @@ from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 
+BETWEEN = 18  # steps that are recorded between validations, spaced by their logarithm
+MOST_SHARE = 0.02  # of the time of training, and
+MOST_BYTES = 10_000_000  # that these take
 CURVES = ("entropy_share", "mean_distance")  # a card each: how sharp heads are, how far they look
 
 
@@ -42,6 +46,10 @@ class AtValidation(Callback):
     def record(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the model as it is now."""
         raise NotImplementedError
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step is to be recorded that is not validated."""
+        return bool(self.every_n_steps) and step % (self.every_n_steps or 1) == 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record step 0, which a resumed run has already."""
@@ -57,11 +65,11 @@ class AtValidation(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
     ) -> None:
-        """Record between validations, if it is asked for."""
+        """Record between validations, if it is due."""
         step = trainer.global_step
-        if self.every_n_steps and step % self.every_n_steps == 0 and step != self._last_step:
-            self._last_step = step
+        if step != self._last_step and self.is_due(step):
             self.record(trainer, pl_module)
+        self._last_step = step
 
 
 class RecordHeads(AtValidation):
@@ -128,12 +136,47 @@ class RecordHeads(AtValidation):
         self.recorder.write(trainer.global_step, arrays, list(maps))
 
 
+class Between:
+    """Which steps are recorded between validations: spaced evenly by their logarithm.
+
+    The time and the bytes that they may take are handed out evenly too: where they are enough for
+    half of the steps, about every second one is recorded.
+    """
+
+    def __init__(self, total: int, first: int = 0, recorded: float = 0.0) -> None:
+        spaced = {round(total ** (place / BETWEEN)) for place in range(BETWEEN)}
+        self.steps = sorted(step for step in spaced if first < step < total)
+        self.total = total
+        self.first = first
+        self.start = time.perf_counter() - recorded  # seconds that records took before
+        self.spent = [0.0, 0.0]  # seconds, bytes
+        self.last = [0.0, 0.0]  # those of the last one
+
+    def has_room(self, step: int, recording: float) -> bool:
+        """Return whether a step is to be recorded; `recording` are the seconds of all records."""
+        if step not in self.steps:
+            return False
+        training = time.perf_counter() - self.start - recording
+        whole = training * (self.total - self.first) / (step - self.first)
+        share = (self.steps.index(step) + 1) / len(self.steps)
+        most = [MOST_SHARE * whole * share, MOST_BYTES * share]
+        parts = zip(self.spent, self.last, most, strict=True)
+        return all(spent + last <= room for spent, last, room in parts)
+
+    def count(self, seconds: float, size: int) -> None:
+        """Count what a recorded step took."""
+        self.last = [seconds, float(size)]
+        self.spent = [sum(pair) for pair in zip(self.spent, self.last, strict=True)]
+
+
 class HeadLogger(AtValidation):
     """Record at step 0 and at every validation probe texts and the numbers of every head.
 
-    With `config.every` maps are recorded between validations too.
-    The numbers are of the same `config.texts` validation texts at every record, drawn by the run's
-    seed: more would take a noticeable part of training. `seconds` is the time spent on recording.
+    Between validations maps are recorded every `config.every` steps, by default at up to 18 steps
+    that are spaced by their logarithm, as long as these take less than 2 % of the time of training
+    and 10 MB. The numbers are of the same `config.texts` validation texts at every record, drawn by
+    the run's seed: more would take a noticeable part of training. `seconds` is the time spent on
+    recording.
     """
 
     def __init__(
@@ -152,6 +195,7 @@ class HeadLogger(AtValidation):
         self.recorder = recorder
         self.seconds = 0.0
         self.is_off = False  # its heads cannot be observed
+        self._between = Between(0)
         self._sample: list[Batch] = []  # of the texts that are measured
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -171,7 +215,16 @@ class HeadLogger(AtValidation):
         (self._sample,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
         if isinstance(pl_module.model, PretrainedClassifier):  # frozen layers have heads too
             self._sample = [batch._replace(features=None) for batch in self._sample]
+        self.recorder.index.total = pl_module.total_steps  # type: ignore[assignment]
         super().on_train_start(trainer, pl_module)
+        own = (pl_module.total_steps, trainer.global_step, self.seconds)
+        self._between = Between(*own)  # type: ignore[arg-type]
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step is one of every n, or by default one that there is room for."""
+        if self.every_n_steps:
+            return super().is_due(step)
+        return bool(self.probes) and self._between.has_room(step, self.seconds)
 
     def record(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the probe texts; at step 0 and at validations the numbers of every head too."""
@@ -193,8 +246,12 @@ class HeadLogger(AtValidation):
                 _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)
         outputs = [run_probe(model, probe, self.reading) for probe in self.probes]
         if outputs:
-            self.recorder.write(step, head_report(outputs, summary))
-        self.seconds += now(pl_module.device) - start
+            self.recorder.write(step, step_arrays(outputs, summary))
+        seconds = now(pl_module.device) - start
+        self.seconds += seconds
+        if summary is None and outputs:
+            file = self.recorder.folder / self.recorder.index.steps[-1].file
+            self._between.count(seconds, file.stat().st_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Keep the time spent across a resume."""

@@ -19,12 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
-from headscope.data.tokenizer import shown_tokens
 from headscope.ground.errors import DataError, first_line, listed, shown, warn
 from headscope.heads.capture import device_of, headed_layers
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.step import JOIN, Probe, ProbeOutput, run_probe
+from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
@@ -35,7 +34,7 @@ from headscope.model.running import (
     lock_of,
     logits_in,
 )
-from headscope.record.schema import Text
+from headscope.record.schema import JOIN, Text
 
 TextOrPair = str | tuple[str, str]
 TOKENS_PER_BATCH = 2048  # padding included
@@ -114,24 +113,27 @@ class SequenceClassifier(PretrainedClassifier):
         encoded = self._encode([text], return_special_tokens_mask=True)
         if not encoded["input_ids"][0]:
             raise DataError(f"text: expected one with a token, got {shown(text)}, which has none")
-        (mask,) = encoded["special_tokens_mask"]
-        if encoded.encodings:  # of a tokenizer in Rust
-            segments = list(encoded.encodings[0].sequence_ids)
-            tokens = shown_tokens(self.tokenizer.backend_tokenizer, encoded.encodings[0], texts)
-        else:
-            types = zip(mask, encoded["token_type_ids"][0], strict=True)
-            segments = [None if is_special else kind for is_special, kind in types]
-            ids = encoded["input_ids"][0]
-            tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
         batch = self._batch(encoded, [0], torch.tensor([-1]))
         self._check_call(batch)
+        readout = self.position_read(*moved(batch, device_of(self)).inputs)
+        if encoded.encodings:  # of a tokenizer in Rust
+            tokenizer = self.tokenizer.backend_tokenizer
+            found = text_of(tokenizer, encoded.encodings[0], texts, readout=readout)
+            return Probe(found, batch)
+        (mask,) = encoded["special_tokens_mask"]
+        types = zip(mask, encoded["token_type_ids"][0], strict=True)
+        segments = [None if is_special else kind for is_special, kind in types]
+        ids = encoded["input_ids"][0]
+        tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
+        words = [place for place, is_special in enumerate(mask) if not is_special]
         found = Text(
             name="text",
             tokens=tokens,
             text=JOIN.join(texts),
             segments=segments if len(texts) == 2 else None,
             special=[place for place, is_special in enumerate(mask) if is_special],
-            readout=self.position_read(*moved(batch, device_of(self)).inputs),
+            readout=readout,
+            words=[(tokens[place], place, place + 1) for place in words],
         )
         return Probe(found, batch)
 

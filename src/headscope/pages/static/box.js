@@ -7,9 +7,9 @@ import { languageOf } from "./words.js";
 
 const LONGEST = 100_000; // characters; no run reads as many
 const KINDS = {
-  right: [t`sure`, t`the next text that is classified rightly and surely`],
+  right: [t`surely right`, t`the next text that is classified rightly and surely`],
   wrong: [t`wrong`, t`the next text that is classified wrongly`],
-  unsure: [t`unsure`, t`the next text that it is least sure of`],
+  unsure: [t`least sure`, t`the next text that it is least sure of`],
 };
 
 /* `live` reads what is typed: store.typed, a text or the two of a pair. */
@@ -17,8 +17,8 @@ export function Box({ store, live, dtype }) {
   const isComposing = useRef(false);
   const { typed, kept, errors, seconds, tokens } = store;
   const change = (event, at) => {
-    const parts = typed.map((part, place) => (place === at ? event.target.value : part));
-    store.set({ typed: parts });
+    const parts = store.typed.map((part, place) => (place === at ? event.target.value : part));
+    store.typed = parts; // the box shows it already: all is drawn once, with the answer
     if (!isComposing.current) live.read(parts.map((part) => part.slice(0, LONGEST)));
   };
   const end = (event, at) => {
@@ -27,7 +27,7 @@ export function Box({ store, live, dtype }) {
   };
   const names = typed.length > 1 ? [t`Text A`, t`Text B`] : [t`Your text`];
   const areas = names.map((name, at) => html`<textarea
-    rows="2" dir="auto" spellcheck="false" lang=${languageOf(typed[at])} aria-label=${name}
+    rows="1" dir="auto" spellcheck="false" lang=${languageOf(typed[at])} aria-label=${name}
     placeholder=${t`${name}: type, and see what decides`} value=${typed[at]}
     oninput=${(event) => change(event, at)} oncompositionend=${(event) => end(event, at)}
     oncompositionstart=${() => (isComposing.current = true)}
@@ -64,6 +64,8 @@ export function BoxTools({ store, live, examples }) {
     return own.length > 0 && button(words, next, { name: "plain example", title });
   });
   const title = t`keep this text, and compare the next with it (k)`;
-  const shelf = examples.length > 0 && html`<span class="tools">${t`Examples:`} ${chips}</span>`;
+  const shelf = examples.length > 0 && html`<span class="tools">
+    ${t`Texts it gets:`} ${chips}
+  </span>`;
   return [shelf, button(t`Compare`, () => live.keep(live.result ?? null), { title })];
 }

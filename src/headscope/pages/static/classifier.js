@@ -1,18 +1,15 @@
 /* A text in, everything that the views show of it out: the network of model/classifier.py, and the
-   exact sums of its logits of heads/contributions.py. Shape letters: T tokens, Q of them that a
-   layer computes (the last one [CLS] alone), D width, H heads, E the width of one, K classes whose
-   logits are explained. */
+   sums of shares.js. Shape letters: T tokens, Q of them that a layer computes (the last one [CLS]
+   alone), D width, H heads, E the width of one. */
 
 import { Evidence } from "./evidence.js";
-import {
-  dot, gatesOf, layerNorm, normBack, plus, product, rotate, softmax, times, transposed,
-} from "./functional.js";
-import { arraysOf } from "./maps.js";
-import { Tokenizer } from "./tokenizer.js";
+import { dot, gatesOf, layerNorm, plus, rotate, softmax, times, transposed } from "./functional.js";
+import { Products } from "./kernel.js";
+import { Maps, arraysOf } from "./maps.js";
+import { Shares } from "./shares.js";
+import { JOIN, Tokenizer } from "./tokenizer.js";
 
-const ROWS = 16; // of a product between two pauses
-const MOST_CLASSES = 8; // whose logits are explained, the chosen one apart
-export const JOIN = " ⏐ ";
+const ROWS = 16; // of a map between two pauses
 
 export class Classifier {
   static async open(content) {
@@ -31,6 +28,9 @@ export class Classifier {
     const keys = this.get("evidence.keys");
     const ratios = this.get("evidence.ratio");
     this.evidence = keys && new Evidence(keys, ratios, this.classes, this.tokenizer);
+    const ofBlocks = [...arrays].filter(([name]) => name.startsWith("encoder.blocks."));
+    const size = ofBlocks.reduce((sum, [, { values }]) => sum + values.length, 0);
+    this.products = new Products(2 * size); // forward and backward
     this.blocks = Array.from({ length: layers }, (_, layer) => this.block(layer));
   }
 
@@ -40,24 +40,50 @@ export class Classifier {
 
   /* The weights of a block, as they are multiplied forward and backward. */
   block(layer) {
-    const { d } = this;
+    const { d, width, products } = this;
     const own = (name) => this.get(`encoder.blocks.${layer}.${name}`);
     const linear = (weight, bias) => {
-      return { weight, bias, back: transposed(weight, weight.length / bias.length) };
+      const [outer, inner] = [bias.length, weight.length / bias.length];
+      const back = products.stay(transposed(weight, inner), outer);
+      return { weight: products.stay(weight, inner), bias, back };
     };
-    const values = (d + this.keyHeads * this.width) * d; // where those of queries and keys end
+    const values = (d + this.keyHeads * width) * d; // where those of queries and keys end
     const [inner, innerBias] = ["weight", "bias"].map((part) => own(`attention.in_proj_${part}`));
     const of = (name) => linear(own(`${name}.weight`), own(`${name}.bias`));
+    const norm = this.norm(`encoder.blocks.${layer}.attention_norm`);
     return {
-      query: { weight: inner.subarray(0, d * d), bias: innerBias.subarray(0, d) },
-      key: { weight: inner.subarray(d * d, values), bias: innerBias.subarray(d, values / d) },
-      value: linear(inner.subarray(values), innerBias.subarray(values / d)),
+      query: { weight: products.stay(inner.subarray(0, d * d), d), bias: innerBias.subarray(0, d) },
+      key: {
+        weight: products.stay(inner.subarray(d * d, values), d),
+        bias: innerBias.subarray(d, values / d),
+      },
+      value: this.valuesOf(inner.subarray(values), innerBias.subarray(values / d), norm),
       output: of("attention.out_proj"),
       up: of("feedforward.0"),
       down: of("feedforward.2"),
       evidence: own("evidence.weight"),
-      attentionNorm: this.norm(`encoder.blocks.${layer}.attention_norm`),
+      attentionNorm: norm,
       feedforwardNorm: this.norm(`encoder.blocks.${layer}.feedforward_norm`),
+    };
+  }
+
+  /* The projection to the values; by heads also the way back, and what of the values is of no word:
+     the biases of the norm and of the projection. */
+  valuesOf(weight, bias, { beta }) {
+    const { d, width, keyHeads, products } = this;
+    const rowsOf = (head) => weight.subarray(head * width * d, (head + 1) * width * d);
+    const heads = [...Array(keyHeads).keys()];
+    const ofHeads = heads.map((head) => bias.slice(head * width, (head + 1) * width));
+    return {
+      weight: products.stay(weight, d),
+      bias,
+      ofHeads,
+      backs: heads.map((head) => products.stay(transposed(rowsOf(head), d), width)),
+      biases: heads.map((head) => {
+        return ofHeads[head].map((value, at) => {
+          return value + dot(rowsOf(head).subarray(at * d, (at + 1) * d), beta);
+        });
+      }),
     };
   }
 
@@ -67,39 +93,31 @@ export class Classifier {
 
   /* x W^T + b in pieces. */
   *linear(x, weight, inner, bias = null) {
-    const rows = x.length / inner;
-    const target = new Float32Array((rows * weight.length) / inner);
-    for (let first = 0; first < rows; first += ROWS) {
-      product(x, weight, inner, target, first, Math.min(rows, first + ROWS));
-      yield;
-    }
+    const target = yield* this.products.of(x, weight, inner);
     return bias ? plus(target, bias) : target;
   }
 
-  /* Read a text, [text], or a pair, in pieces; ablations: "layer,head" -> "zero" or "uniform". Of
-     many classes those that are shown and `labels` are explained first, and an answer with them is
-     a piece. */
-  *steps(parts, { ablations = new Map(), labels = [] } = {}) {
+  /* Read a text, [text], or a pair, in pieces; ablations: "layer,head" -> "zero" or "uniform".
+     `choose` gives the two classes that are explained first, by the likeliest two. */
+  *steps(parts, { ablations = new Map(), choose = (own) => own } = {}) {
     const found = yield* this.forward(parts, ablations);
-    const { tokens, segments, special, unknown, passed, logits } = found;
-    const answer = this.answer(logits);
+    const { tokens, segments, special, unknown, words, places, passed, logits } = found;
+    const { shown, ...answer } = this.answer(logits);
     const ofLayers = passed.map(({ weights }, layer) => [`layer_${layer}/weights`, weights]);
     const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
     if (answer.given) arrays.set("given", { values: answer.given });
     // Special tokens are of neither text.
-    const ofTexts = segments.map((each, place) => (special.includes(place) ? null : each));
+    const textOf = (each, place) => (special.includes(place) ? null : each);
+    const ofTexts = parts.length > 1 ? segments.map(textOf) : null;
     const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
-    const whole = { ...own, label: null, segments: parts.length > 1 ? ofTexts : null };
-    const sums = new Map(); // of each class that is explained
-    const { shown, ranked } = answer;
-    const asked = ranked.filter((c) => labels.includes(c) || shown.includes(c));
-    const kept = ranked.filter((c, rank) => rank < MOST_CLASSES || labels.includes(c));
-    for (const c of [...asked, ...kept]) {
-      if (sums.has(c)) continue;
-      if (sums.size === asked.length) yield this.result(whole, logits, answer, arrays, sums);
-      sums.set(c, yield* this.explain(c, found));
-    }
-    return this.result(whole, logits, answer, arrays, sums);
+    const text = { ...own, words, places, label: null, segments: ofTexts };
+    const pair = choose(shown);
+    const sums = yield* new Shares(this, found, pair).run();
+    const maps = new Maps(new Map([...arrays, ...sums]));
+    const known = { [pair]: sums };
+    const sumsOf = (other) => (known[other] ??= finished(new Shares(this, found, other).run()));
+    Object.assign(maps, { own: shown, classes: [...this.labels.keys()], sumsOf });
+    return { text, logits, ...answer, maps };
   }
 
   /* The logits of a text, divided by the temperature, in pieces. */
@@ -126,11 +144,6 @@ export class Classifier {
     const bias = this.get("head.bias");
     const logits = yield* this.linear(normed, this.get("head.weight"), d, bias);
     return { ...encoded, start, passed, scales, logits };
-  }
-
-  result(text, logits, answer, maps, sums) {
-    const ofSums = this.arraysOf(answer.shown, answer.ranked.filter((c) => sums.has(c)), sums);
-    return { text, logits, ...answer, arrays: new Map([...maps, ...ofSums]) };
   }
 
   /* The vector of each token: of itself, its place, its text and its evidence. */
@@ -240,81 +253,11 @@ export class Classifier {
     softmax(probabilities);
     return { probabilities, predicted: [ranked[0]], ranked, shown: ranked.slice(0, 2) };
   }
+}
 
-  /* A class's logit as an exact sum, attention weights, norms' scales and gates held fixed: from it
-     back to the first block by transposed products. */
-  *explain(c, { logits, passed, start, scales }) {
-    const { d, width: E, heads, keyHeads, layers } = this;
-    const { temperature } = this.content;
-    const T = start.length / d;
-    const norm = this.norm("encoder.norm");
-    const words = new Float64Array(T);
-    const cells = new Float64Array(layers * heads * T);
-    const biases = new Float64Array(layers + 1);
-    const logit = logits[c] / temperature;
-    let gradient = this.get("head.weight").slice(c * d, (c + 1) * d); // of the logit, [Q, D]
-    gradient = gradient.map((number) => number / temperature);
-    biases[layers] = this.get("head.bias")[c] / temperature + dot(gradient, norm.beta);
-    gradient = normBack(gradient, norm, scales);
-    const addWords = (vectors, gradients) => {
-      for (let at = 0; at < gradients.length; at += 1) {
-        words[Math.floor(at / d)] += vectors[at] * gradients[at];
-      }
-    };
-    for (let layer = layers - 1; layer >= 0; layer -= 1) {
-      const { value, output, up, down, attentionNorm, feedforwardNorm } = this.blocks[layer];
-      const { added, values, maps, gates, ...own } = passed[layer];
-      const Q = gradient.length / d;
-      const after = yield* this.linear(gradient, down.back, d);
-      const hidden = times(after, gates);
-      const between = yield* this.linear(hidden, up.back, up.bias.length);
-      biases[layer + 1] += dot(gradient, down.bias) + dot(hidden, up.bias);
-      biases[layer + 1] += dot(between, feedforwardNorm.beta);
-      gradient = plus(gradient, normBack(between, feedforwardNorm, own.betweenScales));
-      biases[layer + 1] += dot(gradient, output.bias);
-      const ofHeads = yield* this.linear(gradient, output.back, d);
-      const ofValues = new Float32Array(values.length);
-      for (const [h, map] of maps.entries()) {
-        if (map === null) continue;
-        const toKeys = transposed(map, T);
-        const ofHead = transposed(this.headOf(ofHeads, h, heads), E);
-        const taken = yield* this.linear(toKeys, ofHead, Q); // sum_q a_hqt dlogit/dz_hq, [T, E]
-        for (let at = 0; at < taken.length; at += 1) {
-          const t = Math.floor(at / E);
-          const place = (t * keyHeads + this.shared(h)) * E + (at % E);
-          ofValues[place] += taken[at];
-          cells[(layer * heads + h) * T + t] += taken[at] * values[place];
-        }
-      }
-      biases[layer] += dot(ofValues, value.bias);
-      const before = yield* this.linear(ofValues, value.back, keyHeads * E);
-      biases[layer] += dot(before, attentionNorm.beta);
-      if (added) addWords(added, before);
-      const past = gradient;
-      gradient = normBack(before, attentionNorm, own.scales);
-      for (let at = 0; at < past.length; at += 1) gradient[at] += past[at];
-    }
-    addWords(start, gradient);
-    return { words, heads: cells, biases, log_odds: [logit] };
-  }
-
-  /* The sums of some classes as a record has them. */
-  arraysOf(shown, classes, sums) {
-    const { heads, layers } = this;
-    const K = classes.length;
-    const T = sums.get(classes[0]).words.length;
-    const shapes = { words: [T], heads: [layers, heads, T], biases: [layers + 1], log_odds: [] };
-    const arrays = Object.entries(shapes).map(([name, shape]) => {
-      const ofClasses = classes.map((c) => sums.get(c)[name]);
-      const values = new Float32Array(K * ofClasses[0].length).map((_, at) => {
-        return ofClasses[at % K][Math.floor(at / K)];
-      });
-      return [`contributions/${name}`, { shape: [...shape, K], values }];
-    });
-    const ofPair = { classes: Int32Array.from(classes), shown: Int32Array.from(shown) };
-    for (const [name, values] of Object.entries(ofPair)) {
-      arrays.push([`contributions/${name}`, { shape: [values.length], values }]);
-    }
-    return arrays;
-  }
+/* What comes of work in pieces, without a pause. */
+export function finished(work) {
+  let step = work.next();
+  while (!step.done) step = work.next();
+  return step.value;
 }

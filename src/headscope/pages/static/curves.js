@@ -1,11 +1,12 @@
 /* Scores of the texts, alone by confidence, and where only the surer ones get a label. */
 
-import { Panel, button, percent } from "./parts.js";
+import { Fold, Panel, button, formatSigned, percent } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
-import { t } from "./strings.js";
+import { count, t } from "./strings.js";
 
 const BINS = 10; // of confidence
 const SIDE = 220; // of a plot
+const POINTS = 400; // of a curve
 const Z = 1.96; // standard errors of a 95 % interval
 
 /* The interval of a share (Wilson 1927). */
@@ -47,36 +48,54 @@ function plot(name, [across, up], low, lines, points = []) {
   </svg>`;
 }
 
-export function Scores({ texts }) {
-  const [order, lines] = useMemo(() => {
+/* `texts`: {given, predicted, confidence, answers, baseline, isRight} of those that are scored;
+   `children` stand beside the scores. */
+export function Scores({ texts, children }) {
+  const [order, rows] = useMemo(() => {
     const known = [...texts.given.keys()].filter((at) => texts.given[at] >= 0);
     const sorted = known.sort((a, b) => texts.confidence[b] - texts.confidence[a]);
     return [sorted, scoresOf(texts, sorted)];
   }, [texts]);
-  return html`<${Panel} name="report-scores" title=${t`Scores of these texts`}>
-    <ul class="score-lines">${lines.map((line) => html`<li>${line}</li>`)}</ul>
-    <div class="plots">
-      ${reliability(texts, order)}<${Coverage} texts=${texts} order=${order} />
+  const curves = () => html`<div class="plots">
+    ${reliability(texts, order)}<${Coverage} texts=${texts} order=${order} />
+  </div>`;
+  const about = t`${count(order.length)} labelled texts`;
+  return html`<${Panel} name="report-scores" title=${t`Scores of these texts`} about=${about}>
+    <div class="scores">
+      <table class="score-table">
+        <thead><tr>
+          <td></td><th scope="col">${t`accuracy`}</th><th scope="col">${t`macro-F1`}</th>
+        </tr></thead>
+        <tbody>${rows.map(([name, ...cells]) => html`<tr>
+          <th scope="row">${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}
+        </tr>`)}</tbody>
+      </table>
+      ${children}
     </div>
+    <${Fold} title=${t`Accuracy by confidence`}>${curves}</${Fold}>
   </${Panel}>`;
 }
 
+/* Rows of [name, accuracy, macro-F1]: of the run, of TF-IDF beside it, and their difference. */
 function scoresOf(texts, order) {
   const right = order.filter((at) => texts.isRight(at)).length;
-  const share = percent(right / order.length);
   const [low, high] = interval(right, order.length).map(percent);
-  const lines = [t`Accuracy ${share} (95 % interval ${low} to ${high})`];
   const pairs = order.map((at) => [texts.given[at], texts.predicted[at]]);
-  lines.push(`${t`Macro-F1`} ${percent(macroF1(pairs, texts.answers.length))}`);
+  const accuracy = [html`<b>${percent(right / order.length)}</b>`, ` ${t`(${low} to ${high})`}`];
+  const rows = [[t`this run`, accuracy, percent(macroF1(pairs, texts.answers.length))]];
   const { baseline } = texts;
   if (baseline) {
-    const scores = [baseline.accuracy, baseline.macro_f1].map(percent);
-    const points = baseline.differences.accuracy.map((each) => (100 * each).toFixed(1));
-    const words = t`accuracy ${scores[0]}, macro-F1 ${scores[1]}; the run is ${points[0]} points
-      above (${points[1]} to ${points[2]})`;
-    lines.push(`${baseline.name}: ${words}`);
+    rows.push([baseline.name, percent(baseline.accuracy), percent(baseline.macro_f1)]);
+    const { accuracy: points, macro_f1: ofF1 } = baseline.differences;
+    rows.push([t`difference in points`, ...[points, ofF1].map(differenceOf)]);
   }
-  return lines;
+  return rows;
+}
+
+function differenceOf(difference) {
+  if (!difference) return "–";
+  const [middle, low, high] = difference.map((each) => formatSigned(100 * each, 1));
+  return [html`<b>${middle}</b>`, ` ${t`(${low} to ${high})`}`];
 }
 
 /* Of texts with such a confidence, how many are right: on the diagonal, as many as it says. */
@@ -109,14 +128,16 @@ function Coverage({ texts, order }) {
     right += texts.isRight(at) ? 1 : 0;
     return [(place + 1) / order.length, right / (place + 1)];
   });
-  const least = Math.min(...points.map(([, share]) => share));
+  const every = Math.ceil(points.length / POINTS);
+  const drawn = points.filter((_, at) => (at + 1) % every === 0 || at === points.length - 1);
+  const least = drawn.reduce((low, [, share]) => Math.min(low, share), 1);
   const low = [0, Math.max(0, Math.floor(10 * least - 0.5) / 10)];
   const place = Math.max(1, Math.round(chosen * order.length)) - 1;
   const command = `min_confidence=${texts.confidence[order[place]].toFixed(4)}`;
   const [share, accuracy] = points[place].map(percent);
   const name = t`Accuracy by share of texts that get a label`;
   return html`<figure>
-    ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", points]])}
+    ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", drawn]])}
     <input
       type="range" min="0.01" max="1" step="0.01" value=${chosen}
       aria-label=${t`Share of texts that get a label`}

@@ -133,8 +133,11 @@ export function gatesOf(x) {
 
 /* x + y; y is as many rows as x, more, or one. */
 export function plus(x, y) {
-  const result = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += 1) result[at] = x[at] + y[at % y.length];
+  const result = x.slice();
+  const size = Math.min(y.length, x.length);
+  for (let start = 0; start < x.length; start += size) {
+    for (let at = 0; at < size; at += 1) result[start + at] += y[at];
+  }
   return result;
 }
 
@@ -144,9 +147,12 @@ export function times(x, y) {
   return result;
 }
 
-/* The sum of x y over all rows of x; y is one row, or as many. */
+/* The sum of x y over all rows of x; y is as many rows, more, or one. */
 export function dot(x, y) {
   let sum = 0;
-  for (let at = 0; at < x.length; at += 1) sum += x[at] * y[at % y.length];
+  const size = Math.min(y.length, x.length);
+  for (let start = 0; start < x.length; start += size) {
+    for (let at = 0; at < size; at += 1) sum += x[start + at] * y[at];
+  }
   return sum;
 }

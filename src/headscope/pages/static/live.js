@@ -4,15 +4,18 @@
 import { page } from "./api.js";
 import { mount, show } from "./app.js";
 import { Box, BoxTools } from "./box.js";
-import { Classifier, JOIN } from "./classifier.js";
+import { Classifier } from "./classifier.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
-import { Mind, changeMind } from "./mind.js";
+import { Mind, changeMind, mindOf } from "./mind.js";
+import { pairOf } from "./pair.js";
 import { html } from "./preact.js";
 import { Report } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
+import { JOIN } from "./tokenizer.js";
+import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
@@ -47,27 +50,23 @@ class Live {
   async read(parts = this.parts) {
     if (this.classifier === null) return;
     const { store } = this;
+    const { ablated } = store;
     this.parts = parts;
     this.turn += 1;
     const since = performance.now();
-    const show = (result) => this.show(result, since);
-    const { ablated } = store;
     const key = JSON.stringify(parts);
-    store.setErrors({ box: null });
     try {
-      const hasWhole = this.whole?.key === key;
-      if (!hasWhole) {
-        const isAll = ablated.size === 0;
-        const result = await this.compute(parts, new Map(), isAll ? show : () => null);
+      if (this.whole?.key !== key) {
+        const result = await this.compute(parts, new Map());
         if (result === null) return;
         this.whole = { key, result };
-      } else if (ablated.size === 0) show(this.whole.result);
-      if (ablated.size > 0 && (await this.compute(parts, ablated, show)) === null) return;
+      }
+      let { result } = this.whole;
+      if (ablated.size > 0) result = await this.compute(parts, ablated);
+      if (result !== null) this.show(result, since);
     } catch (error) {
       store.setErrors({ box: t`This text cannot be read: ${error.message}` });
-      return;
     }
-    changeMind(store, this.result, (text) => this.logOdds(text));
   }
 
   /* The different words of the text that is read. */
@@ -90,23 +89,32 @@ class Live {
     return this.read(parts);
   }
 
-  /* The log-odds of another text under the heads that are ablated now, in slices. */
-  logOdds(text) {
-    return this.work(this.classifier.logOdds(text.split(JOIN), this.store.ablated), () => null);
+  /* The log-odds of another text under the heads that are ablated now, by a Worker; where there is
+     none by the page, and null where its reader has gone on. */
+  async logOdds(text) {
+    const { classifier, store } = this;
+    const parts = text.split(JOIN);
+    this.reader ??= new Reader(classifier);
+    const found = await this.reader.logOdds(parts, store.ablated);
+    return found ?? this.work(classifier.logOdds(parts, store.ablated));
   }
 
-  compute(parts, ablations, show) {
-    const { pair, chosen } = this.store;
-    const labels = [pair, chosen].flatMap((places) => places ?? []);
-    return this.work(this.classifier.steps(parts, { ablations, labels }), show);
+  /* Remove words of the text that is read. */
+  changeMind(isAsked = false) {
+    return changeMind(this.store, (own) => this.logOdds(own), isAsked);
   }
 
-  /* Work in slices, so that no key waits, and show each answer; null where a newer text came. */
-  async work(steps, show) {
+  compute(parts, ablations) {
+    const { store } = this;
+    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair });
+    return this.work(this.classifier.steps(parts, { ablations, choose }));
+  }
+
+  /* Work in slices, so that no key waits; null where a newer text came. */
+  async work(steps) {
     const { turn } = this;
     let since = performance.now();
     for (let step = steps.next(); ; step = steps.next()) {
-      if (step.value) show(step.value);
       if (step.done) return step.value;
       if (performance.now() - since < SLICE) continue;
       await pause();
@@ -115,25 +123,24 @@ class Live {
     }
   }
 
-  show(result, since) {
+  /* Put a text and what comes of it into the store, at once. */
+  show({ maps, text: read, probabilities, logits }, since) {
     const { store, parts } = this;
-    const maps = new Maps(result.arrays);
     const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
     const label = page.live.examples.find(isPart)?.label ?? null;
-    const text = { ...result.text, label, notes: {} };
+    const text = { ...read, label, notes: {} };
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
-    if (!isSame) {
-      const index = { ...page.index, texts: [text] };
-      const pair = this.isAnother() ? null : store.pair;
-      store.set({ index, pair, lit: null, query: 0, key: null });
-    }
-    if (this.since !== since) store.set({ seconds: (performance.now() - since) / 1000 });
-    this.since = since; // of a text that is shown twice the first time counts
-    const { probabilities, logits } = result;
+    const ofText = { index: { ...page.index, texts: [text] }, lit: null, query: 0, key: null };
+    ofText.pair = this.isAnother() ? null : store.pair;
     const logOdds = Array.from(logits, (logit) => logit / page.network.temperature);
-    this.result = { parts, text: store.shownText, maps, probabilities, logOdds };
-    store.set({ maps, ...this.compared(store.kept) });
+    const own = isSame ? store.shownText : text;
+    this.result = { parts, text: own, maps, probabilities, logOdds };
+    store.set({
+      ...(isSame ? {} : ofText), ...this.compared(store.kept), maps, mind: mindOf(this.result),
+      seconds: (performance.now() - since) / 1000, errors: { ...store.errors, box: null },
+    });
     hold(store);
+    this.changeMind();
   }
 
   /* What the text is held against: one that is kept, else itself with all heads. */
@@ -151,7 +158,7 @@ class Live {
   }
 
   /* Show what an address says; what the run does not have is left out. */
-  async follow({ parts, kept, ablated, pair, unit, layer, head, query }) {
+  async follow({ parts, kept, ablated, pair, unit, layer, head, query, ...shown }) {
     const { store } = this;
     const { heads, classes } = page.index;
     const isHead = ([own, at]) => at < (heads[own] ?? 0);
@@ -166,7 +173,9 @@ class Live {
     store.set({ ablated: new Map(known), pair: chosen, chosen, typed, unit });
     await this.read(typed);
     store.set({ query: Math.min(query ?? 0, store.tokens.length - 1) });
-    if (layer !== null && head !== null && isHead([layer, head])) store.chooseHead(layer, head);
+    const { isUnfolded, mode = store.mode } = shown;
+    const isKnown = layer !== null && head !== null && isHead([layer, head]);
+    store.set({ isUnfolded, mode, ...(isKnown && { layer, head, headChosen: true }) });
   }
 }
 
@@ -185,15 +194,17 @@ export async function render() {
   const live = new Live(store);
   const openText = (text) => {
     live.open(text.split(JOIN));
-    window.scrollTo({ top: 0 });
+    document.querySelector(".panel.text").scrollIntoView({ block: "start" });
   };
+  const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
     mind: () => html`<${Mind}
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
+      ask=${() => live.changeMind(true)}
     />`,
-    report: page.report && (() => html`<${Report} open=${openText} />`),
+    report: page.report && (() => report),
     keys: KEYS,
   });
   await pause(); // the box is there before the network is unpacked

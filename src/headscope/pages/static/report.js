@@ -16,10 +16,23 @@ const UNSURE = 0.1; // share of the texts that are least sure
 /* The texts of the report, ready to be searched. */
 class Texts {
   constructor(report) {
-    Object.assign(this, report, { size: report.texts.length });
+    Object.assign(this, report);
     this.lower = report.texts.map((text) => text.toLowerCase());
     const sorted = [...report.confidence].sort((a, b) => a - b);
-    this.unsure = sorted[Math.floor(UNSURE * (this.size - 1))] ?? 1;
+    this.unsure = sorted[Math.floor(UNSURE * (sorted.length - 1))] ?? 1;
+    this.places = new Map(report.rows.map((row, at) => [row, at])); // of those that are listed
+  }
+
+  /* Those that are scored: all, or of very many a sample. */
+  get scores() {
+    const { scored, answers, baseline } = this;
+    const isRight = (at) => scored.given[at] === scored.predicted[at];
+    return { ...scored, answers, baseline, isRight };
+  }
+
+  /* A text by its row in the data; null where it is not listed. */
+  textOf(row) {
+    return this.places.has(row) ? this.texts[this.places.get(row)] : null;
   }
 
   isRight(at) {
@@ -42,13 +55,14 @@ class Texts {
   find({ query, kind, cell, sort }) {
     const looked = query.toLowerCase();
     const found = [];
-    for (let at = 0; at < this.size; at += 1) {
+    for (let at = 0; at < this.texts.length; at += 1) {
       const own = [this.given[at], this.predicted[at]];
       const isCell = cell === null || own.join() === cell.join();
       if (isCell && this.is(kind, at) && this.lower[at].includes(looked)) found.push(at);
     }
     const [name, sign] = sort.split(" ");
     const valueOf = (at) => {
+      if (name === "wrong") return (this.is("wrong", at) ? 2 : -1) * this.confidence[at];
       if (name === "head") return this.heads[at]?.[Number(sign)] ?? -Infinity;
       const value = name === "size" ? this.texts[at].length : this[name][at];
       return value * (sign === "up" ? -1 : 1);
@@ -58,10 +72,9 @@ class Texts {
 }
 
 /* Every text: a window over the list, in which only the rows that are seen are nodes. */
-function List({ texts, open, query, search }) {
+function List({ texts, open, query, search, cell, chooseCell }) {
   const [kind, chooseKind] = useState("all");
-  const [sort, chooseSort] = useState("confidence up");
-  const [cell, chooseCell] = useState(null);
+  const [sort, chooseSort] = useState(texts.isLabelled ? "wrong first" : "confidence up");
   const [top, scrollTo] = useState(0);
   const list = useRef(null);
   const looked = query.trim();
@@ -75,6 +88,7 @@ function List({ texts, open, query, search }) {
   const others = [["unsure", t`the least sure tenth`], ["unfamiliar", t`unfamiliar`]];
   const kinds = [["all", t`all texts`], ...ofLabels, ...others];
   const sorts = [
+    ...(texts.isLabelled ? [["wrong first", t`most surely wrong first`]] : []),
     ["confidence up", t`least sure first`], ["confidence down", t`surest first`],
     ["size down", t`longest first`], ["size up", t`shortest first`],
     ...texts.names.map((name, at) => {
@@ -90,16 +104,20 @@ function List({ texts, open, query, search }) {
     chooser("kind", t`Which texts`, kind, kinds, chooseKind),
     chooser("sort", t`Order`, sort, sorts, chooseSort),
     cell && button(t`All cells`, () => chooseCell(null)),
-    html`<span role="status">${t`${count(found.length)} of ${count(texts.size)}`}</span>`,
+    html`<span role="status">${t`${count(found.length)} of ${count(texts.texts.length)}`}</span>`,
   ];
   const first = Math.max(0, Math.floor(top / ROW) - SPARE);
   const rows = found.slice(first, first + ROWS).map((at, place) => {
     return rowOf(texts, at, first + place, found.length, looked, open);
   });
-  const about = open && t`a click shows what decides in it`;
+  const isSample = texts.texts.length < texts.size;
+  const about = [
+    isSample && t`${count(texts.texts.length)} of ${count(texts.size)} texts, wrong ones first, the
+      others drawn at random: more would make this file too large. `,
+    open && t`a click shows what decides in it`,
+  ];
   const title = t`Every text`;
   return html`<${Panel} name="report-texts" title=${title} about=${about} tools=${tools}>
-    <${Confusion} texts=${texts} cell=${cell} choose=${chooseCell} />
     <div
       class="texts" role="region" aria-label=${t`Texts`} tabindex="0" ref=${list}
       onscroll=${() => scrollTo(list.current.scrollTop)}
@@ -129,8 +147,8 @@ function rowOf(texts, at, place, size, query, open) {
 
 /* Given labels down, predictions across: a cell opens its texts. */
 function Confusion({ texts, cell, choose }) {
-  const { answers, given, predicted, isLabelled } = texts;
-  if (!isLabelled || answers.length > MOST_CLASSES) return null;
+  const { answers, given, predicted } = texts.scores;
+  if (answers.length > MOST_CLASSES) return null;
   const counts = answers.map(() => answers.map(() => 0));
   given.forEach((label, at) => label >= 0 && (counts[label][predicted[at]] += 1));
   const cellOf = (label, answer) => {
@@ -158,19 +176,31 @@ function Confusion({ texts, cell, choose }) {
 /* The parts of the report; `open` puts a text into the network, null where it does not run here. */
 export function Report({ open }) {
   const texts = useMemo(() => new Texts(page.report), []);
+  const scores = useMemo(() => texts.scores, []);
   const [query, search] = useState("");
-  const known = texts.heads.filter((each) => each !== null).length;
-  const note = t`Sums of log-odds over ${count(known)} of ${count(texts.size)} texts, each for its
-    likeliest class over the runner-up.`;
+  const [cell, chooseCell] = useState(null);
+  const split = count(texts.split);
+  const note = t`Mean log-odds over the texts with the word, of ${split} texts, each for its
+    likeliest class over the runner-up. Words in 3 texts or more, the surest first.`;
+  const look = () => document.querySelector(".report-texts").scrollIntoView({ block: "start" });
   const find = (word) => {
     search(word);
-    document.querySelector(".report-texts").scrollIntoView({ block: "start" });
+    look();
   };
+  const choose = (chosen) => {
+    chooseCell(chosen);
+    look();
+  };
+  const confusion = html`<${Confusion} texts=${texts} cell=${cell} choose=${choose} />`;
   return html`
+    ${texts.isLabelled && html`<${Scores} texts=${scores}>${confusion}</${Scores}>`}
     <${Learned}
       words=${texts.words} layers=${page.index.layers} note=${note} search=${find}
-      textOf=${(at) => texts.texts[at]} open=${open && ((at) => open(texts.texts[at]))}
+      textOf=${(row) => texts.textOf(row) ?? ""}
+      open=${open && ((row) => texts.places.has(row) && open(texts.textOf(row)))}
     />
-    <${List} texts=${texts} open=${open} query=${query} search=${search} />
-    ${texts.isLabelled && html`<${Scores} texts=${texts} />`}`;
+    <${List}
+      texts=${texts} open=${open} query=${query} search=${search} cell=${cell}
+      chooseCell=${chooseCell}
+    />`;
 }

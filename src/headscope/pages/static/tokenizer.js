@@ -2,6 +2,9 @@
    Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone). */
 
 import { signOf } from "./parts.js";
+import { Units } from "./units.js";
+
+export const JOIN = " ⏐ "; // between the two texts of a pair, where they are shown as one
 
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
@@ -136,6 +139,7 @@ export class Tokenizer {
     this.letter = new RegExp(`^[${inside(letters)}]$`, "u");
     this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
     this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
+    this.units = new Units(content.units, `[${inside(content.units.letters)}]`);
   }
 
   /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
@@ -176,9 +180,10 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
-  /* Of [text] or two texts {ids, tokens, pieces, segments, special, unknown}: pieces of the texts,
-     null for special tokens; segments says which text each token is of; the places of tokens that
-     are special, and of those that the vocabulary does not have. */
+  /* Of [text] or two texts {ids, tokens, pieces, segments, special, words, places, unknown}: pieces
+     of the texts, null for special tokens; segments says which text each token is of; the places of
+     tokens that are special, and of those that the vocabulary does not have; words and places as
+     a record's text has them. */
   encode(parts) {
     const read = parts.map((part) => this.beginning(part));
     const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
@@ -186,8 +191,15 @@ export class Tokenizer {
     const { unknown, start, end } = this.special;
     const [first, last] = [start, end].map((id) => this.vocabulary[id]);
     const result = { ids: [start], tokens: [first], pieces: [null], segments: [0], special: [0] };
+    Object.assign(result, { words: [], places: [[0, 0]] });
     texts.forEach((words, at) => {
       const pieces = words.map(({ start, end }) => read[at].slice(start, end));
+      const before = result.ids.length;
+      const origin = at === 0 ? 0 : parts[0].length + JOIN.length;
+      for (const [name, from, to] of this.units.wordsOf(read[at], words)) {
+        result.words.push([visible(name, this.hidden), before + from, before + to]);
+      }
+      result.places.push(...words.map(({ start, end }) => [origin + start, origin + end]), [0, 0]);
       const shown = pieces.map((piece, place) => visible(piece || words[place].token, this.hidden));
       result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), end);
       result.tokens.push(...numbered(words, shown), last);

@@ -2,12 +2,15 @@
 
 import { page } from "./api.js";
 import { contributionsOf } from "./contributions.js";
-import { button, legible } from "./parts.js";
+import { button, legible, percent } from "./parts.js";
 import { html } from "./preact.js";
-import { t } from "./strings.js";
+import { count, t } from "./strings.js";
 
 /* The effect of ablating a head, by its number in the record. */
 export const EFFECTS = { 1: "matters", 0: "no effect", "-1": "inconclusive" };
+
+const CHIPS = 8; // heads that are named
+const NEARLY = 0.8; // of all heads
 
 /* The ablation of the shown step or else of the best one; null where there is none. */
 function studyOf({ numbers, bestNumbers }) {
@@ -36,11 +39,11 @@ export function allHeads({ index }) {
   });
 }
 
-/* The run, as a command takes it: a name of other letters is quoted for the shell and for Hydra. */
-function runOf({ logdir, run }) {
+/* The run that a command continues: a name of other letters is quoted for the shell and Hydra. */
+function resumeOf({ logdir, run }) {
   const folder = `${logdir.replace(/\/$/, "")}/${run}`.replace(/\/\.$/, "");
-  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "run=<run>";
-  return /^[\w./@+-]+$/.test(folder) ? `run=${folder}` : `'run="${folder}"'`;
+  if (!logdir || !run || !/^[\p{L}\p{M}\p{N}\w ./@+-]+$/u.test(folder)) return "resume=<run>";
+  return /^[\w./@+-]+$/.test(folder) ? `resume=${folder}` : `'resume="${folder}"'`;
 }
 
 const MEASURED = t`Labelled texts are classified again with heads set to zero, or with plain
@@ -53,15 +56,46 @@ export function Answer({ store }) {
   if (store.steps.length === 0 || (page && study === null)) return null;
   const isShown = study !== null && study.step === store.shown;
   const details = legible(study?.extra["answer/details"] ?? "", 2000);
+  const isDrawn = isShown && study.extra["sets/accuracy"] !== undefined;
   const how = () => html`<details class="how">
     <summary>${t`How this was measured`}</summary>
+    ${isDrawn && html`<p class="answer-line matters">${lineOf(store, study, true)}</p>`}
     ${details !== "∅" && html`<p class="answer-line details">${signed(details)}</p>`}${MEASURED}
   </details>`;
   return html`<section class="panel answer" aria-labelledby="answer-heading">
     <h2 id="answer-heading">${t`The run, not this text`}</h2>
-    <p class="answer-line matters">${lineOf(store, study, isShown)}</p>
+    ${isDrawn
+      ? drawingOf(store, study.extra)
+      : html`<p class="answer-line matters">${lineOf(store, study, isShown)}</p>`}
     ${isShown && how()}
   </section>`;
+}
+
+/* The heads that are enough as chips, and what they keep of the accuracy as bars. */
+function drawingOf(store, extra) {
+  const [none, few, every, averages] = extra["sets/accuracy"];
+  const all = extra["sets/heads"].length;
+  const size = extra["sets/enough"];
+  const chips = extra["sets/heads"].slice(0, Math.min(size, CHIPS)).map(([layer, head]) => {
+    return button(store.headName(layer, head), () => store.chooseHead(layer, head));
+  });
+  const lines = [
+    [t`all ${all} heads`, every], [size === 1 ? t`this one alone` : t`these ${size} alone`, few],
+    [t`plain averages as maps`, averages], [t`without heads`, none],
+  ];
+  const bars = lines.filter(([, share], at) => share !== null && (at !== 1 || size < all));
+  const rows = bars.map(([name, share]) => html`<li>
+    <span>${name}</span><span class="bar" style=${{ "--share": String(share) }}></span>
+    <span class="number">${percent(share)}</span>
+  </li>`);
+  let lead = t`Heads that are enough on other texts:`;
+  if (size > NEARLY * all) lead = t`Nearly all heads are needed:`;
+  if (size === all) lead = t`All heads are needed.`;
+  if (size === 0) lead = t`The network is as good without heads.`;
+  const more = size > CHIPS && size < all && t` and ${size - CHIPS} more`;
+  return html`<p class="answer-line matters">${lead} ${size < all && chips} ${more}</p>
+    <ul class="bars study">${rows}</ul>
+    <p class="key">${t`Accuracy on ${count(extra["sets/texts"])} other texts.`}</p>`;
 }
 
 function lineOf(store, study, isShown) {
@@ -71,9 +105,10 @@ function lineOf(store, study, isShown) {
     return [words, button(t`Go to step ${study.step}`, () => store.chooseStep(study.step))];
   }
   if (store.errors.numbers) return t`The numbers of this step cannot be read.`;
+  if (store.listed?.training) return t`Heads are ablated when the run ends: it still trains.`;
   if (!store.listed?.trained) return t`Heads were not ablated in this record.`;
-  const command = html`<code>headscope inspect ${runOf(store)}</code>`;
-  return [t`Heads are ablated when a run ends. To do it now: `, command];
+  const words = `headscope train ${resumeOf(store)} inspection.ablation_texts=800`;
+  return [t`Heads were not ablated. To do it now: `, html`<code>${words}</code>`];
 }
 
 /* Python's minus signs, as the numbers here have them. */

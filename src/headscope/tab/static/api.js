@@ -2,13 +2,12 @@
 
 import { Maps, arraysOf } from "./maps.js";
 
-const BASE = new URL("../", import.meta.url);
-
 /* {title, index, texts: [{maps, numbers}]} of a page, maps in base64; null in the tab. */
-export const page = JSON.parse(document.getElementById("data")?.textContent ?? "null");
+const data = globalThis.document?.getElementById("data"); // a Worker has no document
+export const page = JSON.parse(data?.textContent ?? "null");
 
 async function ask(route, query = {}) {
-  const url = new URL(route, BASE);
+  const url = new URL(`../${route}`, import.meta.url);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   const response = await fetch(url, { credentials: "same-origin" }).catch(() => {
     throw new Error(`${route}: TensorBoard does not answer`);

@@ -2,11 +2,12 @@
 
 import { Answer } from "./answer.js";
 import { askPage, page } from "./api.js";
+import { contributionsOf } from "./contributions.js";
 import { Learned } from "./learned.js";
 import { Ledger } from "./ledger.js";
-import { Maps } from "./map.js";
 import { Matrix } from "./matrix.js";
-import { Failure, Fold, Panel, button, legible } from "./parts.js";
+import { isTurned } from "./pair.js";
+import { Failure, Fold, Panel, Still, button, legible } from "./parts.js";
 import { html, render } from "./preact.js";
 import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
@@ -14,6 +15,7 @@ import { choose, language, t } from "./strings.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
 import { Toolbar } from "./toolbar.js";
+import { Wall } from "./wall.js";
 
 const LONGEST_NOTE = 2000; // letters
 const TRUSTED = 1e-2; // a larger difference of the maps from what the model used is warned of
@@ -48,14 +50,14 @@ export function mount(store, slots = {}) {
 }
 
 function App({ store, slots }) {
-  const { index, errors, compare } = store;
+  const { index, errors } = store;
   const menu = html`<${SaveMenu} store=${store} askPage=${page ? null : askPage} />`;
   const tools = [slots.tools?.(), menu, otherLanguage()];
   const isThere = index !== null && !errors.index;
   return html`
-    <${Toolbar} store=${store} tools=${tools} />
+    <${Still} store=${store} view=${() => html`<${Toolbar} store=${store} tools=${tools} />`} />
     <${Failure} message=${errors.index} name="whole" />
-    <main data-view=${compare === null ? "one" : "beside"}>
+    <main class=${isTurned(index, contributionsOf(store)?.asked) ? "turned" : ""}>
       ${(isThere || slots.box) && views(store, slots)}
     </main>
     <footer>${footer(slots.keys ?? [])}</footer>`;
@@ -64,22 +66,24 @@ function App({ store, slots }) {
 function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
-  const note = t`Sums of log-odds over test texts, at the best step; words.csv has all.`;
+  const still = (view) => html`<${Still} store=${store} view=${view} />`;
+  const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
+    first; words.csv has all.`;
   const words = () => html`<${Learned}
     words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
   />`;
   const box = slots.box?.();
   if (shownText === null) {
-    return html`<${Panel} name="text" title=${t`Text`}>${box}</${Panel}>${slots.report?.()}`;
+    return html`${slots.report?.()}<${Panel} name="text" title=${t`Text`}>${box}</${Panel}>`;
   }
   return html`
-    <${TextView} store=${store}>${box}</${TextView}>
-    ${each(Prediction)}${each(Ledger)}${each(Matrix)}${each(Answer)}${slots.mind?.()}
-    <${Maps} store=${store} />
+    ${slots.report?.()}
+    <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
+    ${still(() => each(Prediction))}${each(Ledger)}${each(Matrix)}${each(Wall)}
+    ${still(() => slots.mind?.())}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
     ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
-    <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>
-    ${slots.report?.()}`;
+    <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;
 }
 
 /* Whether the maps are what the model used, and what the record notes. */

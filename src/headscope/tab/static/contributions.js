@@ -1,79 +1,96 @@
-/* The log-odds of a class against another as sums: see docs/contributions.md. */
+/* The log-odds of a class against another as one table (docs/contributions.md): rows are the heads
+   of all layers and what passes none of them, columns the words and the biases.
 
-import { addedUp, roundedTo } from "./rounding.js";
+   For a view:
+
+     found = contributionsOf(store)      // null where sums are not known
+     words = found.inWords(store.shownText, store.unit)
+     table = found.table(words, 8)       // the first 8 groups of words, the rest as "others"
+
+   table.columns   [{kind: "word", group} ..., {kind: "others", count}?, {kind: "ends"}?,
+                   {kind: "biases"}]; "ends": the start and the end of the text, its special tokens
+   table.rows      [{kind: "head", layer, head, cells, sum} ..., the largest first;
+                   {kind: "past", cells, sum}?: what passes no head, where that is not 0;
+                   {kind: "rest", cells, sum}?]: of heads that are not known
+   table.foot      {cells, sum}: the words, their numbers those of the bar; sum: the log-odds
+   table.missed    of `foot.sum` what is in no row, 0 where all is
+   found.enough()  how many of the first rows make nine tenths of what heads bring
+   found.passed(layer, head)  {values [rows * tokens], rows}: what passes from each key at each
+                   query; null where it is not known for these two classes
+   found.through(layer, head) all that passes through a head: the sum of `passed`
+
+   All numbers of a table have two decimals and are rounded once: each row adds up to its sum, each
+   column to its number in `foot`. What is not known is no head of `places`, and never a 0. */
+
+import { knownClasses, shownPair } from "./pair.js";
+import { addedUp, roundedTable, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
 
 const PREFIX = "contributions/";
 const MOST_MISSED = 1e-3; // of sums in float32
 const LEAST_SCALE = 1; // log-odds that have the full colour where no word adds more
-
-/* The classes of a text that are held against each other where nobody chooses: [asked, against], as
-   places among the classes; against -1 is the absence of the class. null where none is known. */
-export function ownPair(maps) {
-  const pair = maps?.values(`${PREFIX}shown`) ?? null;
-  return pair && [...pair];
-}
-
-/* The classes whose sums are known. */
-export function knownClasses(maps) {
-  return Array.from(maps?.values(`${PREFIX}classes`) ?? []);
-}
-
-/* The two classes that are chosen, where their sums are known; else the text's own. */
-function pairOf({ maps, pair }) {
-  const own = ownPair(maps);
-  if (own === null || pair === null) return own;
-  const known = knownClasses(maps);
-  const against = own[1] === -1 ? -1 : pair[1];
-  const isKnown = known.includes(pair[0]) && (against === -1 || known.includes(against));
-  return isKnown ? [pair[0], against] : own;
-}
+const ENOUGH = 0.9; // of what heads bring, by size
 
 class Contributions {
-  constructor(maps, [asked, against]) {
-    Object.assign(this, { asked, against, byUnit: new Map() });
-    const classes = knownClasses(maps);
+  constructor(arrays, [asked, against]) {
+    Object.assign(this, { asked, against, arrays, byUnit: new Map() });
+    const valuesOf = (name) => arrays.get(`${PREFIX}${name}`).values;
+    const classes = Array.from(valuesOf("classes"));
     const [own, other] = [asked, against].map((place) => classes.indexOf(place));
     // Of an array [..., classes], what is for the one class and not for the other.
     const part = (name) => {
-      const values = maps.values(`${PREFIX}${name}`);
-      return values && new Float32Array(values.length / classes.length).map((_, at) => {
+      const values = valuesOf(name);
+      return new Float32Array(values.length / classes.length).map((_, at) => {
         const first = at * classes.length;
         return values[first + own] - (other < 0 ? 0 : values[first + other]);
       });
     };
-    const [layers, heads, tokens] = maps.arrays.get(`${PREFIX}heads`).shape;
+    const [layers, heads, tokens] = arrays.get(`${PREFIX}heads`).shape;
     Object.assign(this, { layers, widest: heads, tokens });
     this.words = part("words"); // [tokens]
-    this.unseen = part("rest")?.[0] ?? 0; // of words that are not shown
     this.cells = part("heads"); // [layers, heads, tokens]
-    this.rest = part("heads_rest") ?? new Float32Array(layers * heads);
-    this.biases = sumOf(part("biases")); // of [layers + 1]
-    this.total = part("log_odds")?.[0] ?? sumOf(this.words) + this.unseen + this.biases;
-    const missed = this.total - sumOf(this.words) - this.unseen - this.biases;
+    this.headBiases = part("head_biases"); // [layers, heads]
+    this.past = part("past"); // [tokens]
+    this.throughs = part("through"); // [layers, heads]
+    [this.pastBiases] = part("past_biases");
+    [this.biases] = part("biases");
+    [this.total] = part("log_odds");
+    const missed = this.total - sumOf(this.words) - this.biases;
     this.missed = Math.abs(missed) > MOST_MISSED ? missed : 0; // what is in no part
     // All parts to two decimals, rounded once: they add up, and are the same wherever they stand.
-    const all = [this.unseen, this.biases, this.missed, ...this.words];
-    const [unseen, biases, notAttributed, ...words] = roundedTo(all, this.total);
-    this.shown = { unseen, biases, missed: notAttributed, words, total: addedUp([this.total]) };
+    const all = [this.biases, this.missed, ...this.words];
+    const [biases, notAttributed, ...words] = roundedTo(all, this.total);
+    this.shown = { biases, missed: notAttributed, words, total: addedUp([this.total]) };
+    this.heads = this.places
+      .map(([layer, head]) => ({ layer, head, sum: this.headSum(layer, head) }))
+      .sort((a, b) => Math.abs(b.sum) - Math.abs(a.sum)); // the largest first
   }
 
   has(layer, head) {
-    const first = (layer * this.widest + head) * this.tokens;
-    return head < this.widest && layer < this.layers && !Number.isNaN(this.cells[first]);
+    if (head >= this.widest || layer >= this.layers) return false;
+    return !Number.isNaN(this.headSum(layer, head));
   }
 
-  /* What passes through a head, a number for each position. */
+  /* A head's share of each token; heads share alike what passes several of them. */
   ofHead(layer, head) {
     const start = (layer * this.widest + head) * this.tokens;
     return this.cells.subarray(start, start + this.tokens);
   }
 
-  headSum(layer, head) {
-    return sumOf(this.ofHead(layer, head)) + this.rest[layer * this.widest + head];
+  headBias(layer, head) {
+    return this.headBiases[layer * this.widest + head];
   }
 
-  /* All heads, layer after layer, as [layer, head]. */
+  /* What a head brings: its shares of all tokens and of the biases. */
+  headSum(layer, head) {
+    return sumOf(this.ofHead(layer, head)) + this.headBias(layer, head);
+  }
+
+  through(layer, head) {
+    return this.throughs[layer * this.widest + head];
+  }
+
+  /* All heads that are known, layer after layer, as [layer, head]. */
   get places() {
     const all = Array.from({ length: this.layers * this.widest }, (_, at) => {
       return [Math.floor(at / this.widest), at % this.widest];
@@ -81,80 +98,133 @@ class Contributions {
     return all.filter((place) => this.has(...place));
   }
 
-  /* The heads of a layer as [head, sum], the largest first. */
-  headsOf(layer) {
-    return this.places
-      .filter(([own]) => own === layer)
-      .map(([, head]) => [head, this.headSum(layer, head)])
-      .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+  enough() {
+    const sizes = this.heads.map(({ sum }) => Math.abs(sum));
+    const least = ENOUGH * sumOf(sizes);
+    let made = 0;
+    return sizes.findIndex((size) => (made += size) >= least) + 1;
   }
 
-  /* The layer whose heads pass most of the sum. */
-  get layer() {
-    const sums = Array.from({ length: this.layers }, (_, layer) => {
-      return sumOf(this.headsOf(layer).map(([, value]) => value)) * Math.sign(this.total);
-    });
-    return sums.indexOf(Math.max(...sums));
+  passed(layer, head) {
+    const maps = this.arrays.get(`${PREFIX}maps`);
+    const [asked, against] = this.arrays.get(`${PREFIX}shown`).values;
+    if (!maps || !this.has(layer, head)) return null;
+    if (this.asked !== asked || this.against !== against) return null;
+    const [, heads, rows, keys] = maps.shape;
+    const start = (layer * heads + head) * rows * keys;
+    return { values: maps.values.subarray(start, start + rows * keys), rows };
   }
 
-  /* And of it the head that passes most. */
-  get first() {
-    return this.headsOf(this.layer)[0]?.[0] ?? 0;
+  /* The largest size of what passes from a key at a query, of all heads. */
+  get mostPassed() {
+    const { values = [] } = this.arrays.get(`${PREFIX}maps`) ?? {};
+    this.largest ??= values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 1e-9);
+    return this.largest;
   }
 
-  /* What the words of a text add, to two decimals: {units, sums, groups, scale}. A group is of
-     equal words, as {word, places, value}, the largest first; `scale` has the full colour. */
+  /* What the words of a text add, to two decimals: {units, sums, groups, ends, scale}. A group is
+     of equal words, as {word, places, value}, the largest first; `ends` are the start and the end
+     of the text, as {places, value}; `scale` has the full colour. */
   inWords(shownText, unit) {
     const units = unitsOf(shownText, unit);
     if (!this.byUnit.has(units)) {
       const sums = units.map(({ start, end }) => addedUp(this.shown.words.slice(start, end)));
       const scale = sums.reduce((most, value) => Math.max(most, Math.abs(value)), LEAST_SCALE);
-      this.byUnit.set(units, { units, sums, groups: groupsOf(units, sums), scale });
+      const grouped = groupsOf(units, sums, new Set(shownText.special ?? []));
+      this.byUnit.set(units, { units, sums, scale, ...grouped });
     }
     return this.byUnit.get(units);
   }
 
-  /* What passes through a head in each group of words. */
-  ofGroups(layer, head, { units, groups }) {
-    const cells = this.ofHead(layer, head);
-    return groups.map(({ places }) => {
-      return sumOf(places.map((at) => sumOf(cells.subarray(units[at].start, units[at].end))));
+  /* The table with the first `count` groups of words in a column each; see above. */
+  table(words, count) {
+    const columns = this.columnsOf(words, count);
+    const lines = this.lines();
+    const cells = lines.map(({ line, bias }) => columns.map(({ kind, places }) => {
+      return kind === "biases" ? bias : sumIn(line, places, words.units);
+    }));
+    const foot = columns.map(({ value }) => value);
+    const sums = roundedTo(lines.map(({ sum }) => sum), addedUp(foot));
+    const shown = roundedTable(cells, sums, foot);
+    const rows = lines.map(({ kind, layer, head }, at) => {
+      return { kind, layer, head, cells: shown[at], sum: sums[at] };
     });
+    const { total, missed } = this.shown;
+    return { columns, rows, foot: { cells: foot, sum: total }, missed };
+  }
+
+  columnsOf({ groups, ends }, count) {
+    const columns = groups.slice(0, count).map((group) => ({ kind: "word", group, ...group }));
+    const rest = groups.slice(count);
+    const places = rest.flatMap((group) => group.places);
+    const value = addedUp(rest.map((group) => group.value));
+    if (rest.length > 0) columns.push({ kind: "others", count: places.length, places, value });
+    if (ends.places.length > 0) columns.push({ kind: "ends", ...ends });
+    return [...columns, { kind: "biases", places: [], value: this.shown.biases }];
+  }
+
+  /* The rows of the table, each of tokens and of biases. */
+  lines() {
+    const lines = this.heads.map(({ layer, head, sum }) => {
+      const bias = this.headBias(layer, head);
+      return { kind: "head", layer, head, sum, line: this.ofHead(layer, head), bias };
+    });
+    const past = { kind: "past", line: this.past, bias: this.pastBiases };
+    const all = [...lines, past];
+    const rest = {
+      kind: "rest",
+      line: this.words.map((word, at) => word - sumOf(all.map(({ line }) => line[at]))),
+      bias: this.biases - sumOf(all.map(({ bias }) => bias)),
+    };
+    for (const [own, least] of [[past, 0], [rest, MOST_MISSED]]) {
+      own.sum = sumOf(own.line) + own.bias;
+      if ([...own.line, own.bias].some((value) => Math.abs(value) > least)) lines.push(own);
+    }
+    return lines;
   }
 }
 
-function groupsOf(units, sums) {
-  const groups = new Map();
-  units.forEach(({ word }, at) => {
-    const group = groups.get(word) ?? { word, places: [], value: 0 };
-    group.places.push(at);
-    group.value = addedUp([group.value, sums[at]]);
-    groups.set(word, group);
-  });
-  return [...groups.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+/* The sum of a line of tokens over some units. */
+function sumIn(line, places, units) {
+  return sumOf(places.map((at) => sumOf(line.subarray(units[at].start, units[at].end))));
 }
 
-/* The sum of numbers; those that are not known count for nothing. */
+function groupsOf(units, sums, special) {
+  const groups = new Map();
+  const ends = { places: [], value: 0 };
+  units.forEach(({ word, start }, at) => {
+    const group = special.has(start) ? ends : groups.get(word) ?? { word, places: [], value: 0 };
+    group.places.push(at);
+    group.value = addedUp([group.value, sums[at]]);
+    if (group !== ends) groups.set(word, group);
+  });
+  const sorted = [...groups.values()].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  return { groups: sorted, ends };
+}
+
+/* The sum of numbers, not a number where one is not. */
 export function sumOf(values) {
-  return values.reduce((total, value) => total + (value || 0), 0);
+  return values.reduce((total, value) => total + value, 0);
 }
 
 const known = new WeakMap(); // of each step's maps: {pair: contributions}
 
+/* Maps of a network that runs here compute the sums of the two classes that are asked for. */
 function ofMaps(maps, pair) {
   if (pair === null || !maps?.values(`${PREFIX}heads`)) return null;
   const classes = knownClasses(maps);
   if (!pair.every((place) => place === -1 || classes.includes(place))) return null;
   if (!known.has(maps)) known.set(maps, {});
-  return (known.get(maps)[pair] ??= new Contributions(maps, pair));
+  const arrays = () => maps.sumsOf?.(pair) ?? maps.arrays;
+  return (known.get(maps)[pair] ??= new Contributions(arrays(), pair));
 }
 
 /* The contributions of the shown step. */
 export function contributionsOf(store) {
-  return ofMaps(store.maps, pairOf(store));
+  return ofMaps(store.maps, shownPair(store));
 }
 
 /* Those of the step or text that is beside, of the same classes. */
 export function otherContributions(store) {
-  return ofMaps(store.other?.maps, pairOf(store));
+  return ofMaps(store.other?.maps, shownPair(store));
 }

@@ -1,10 +1,11 @@
 /* The window around the tab: its theme, whether it shows, and the address, a link to this view. */
 
 import { page } from "./api.js";
+import { ownPair } from "./pair.js";
 
 const TAB = "p.heads."; // TensorBoard's address keeps p.heads.* for this plugin
 const PREFIX = page ? "" : TAB;
-const LONGEST = 8000; // characters of a link, which every browser and most messages carry
+export const LONGEST = 8000; // characters of a link, which every browser and most messages carry
 const PAUSE = 300; // milliseconds: a browser refuses more than 100 addresses in ten seconds
 
 /* The window whose address a reader sees and copies. */
@@ -59,6 +60,8 @@ export function readLink() {
   const all = (name) => (values.has(PREFIX + name) ? values.getAll(PREFIX + name) : null);
   const whole = (name) => (/^\d{1,15}$/.test(read(name) ?? "") ? Number(read(name)) : null);
   const link = { unit: read("unit") === "token" ? "token" : "word", pair: pairIn(read("classes")) };
+  Object.assign(link, { isUnfolded: read("map") !== null });
+  if (read("map") === "passes") link.mode = "passes";
   for (const name of ["layer", "head", "query"]) link[name] = whole(name);
   const shared = { parts: all("text"), kept: all("kept"), ablated: ablatedIn(read("heads")) };
   if (page) return { ...link, ...shared };
@@ -70,11 +73,12 @@ export function readLink() {
   return { ...link, ...own, compare: isBeside ? compare : null };
 }
 
-/* The address of what is shown; null where it would be too long. */
+/* The address of what is shown: {link, size}, the characters behind its #. */
 export function linkOf(store) {
   const { layer, head, query, unit, pair, compare } = store;
-  const own = store.maps?.values("contributions/shown")?.join(".");
+  const own = ownPair(store.maps)?.join(".");
   const values = { layer, head, query: query || null, unit: unit === "word" ? null : unit };
+  values.map = store.isUnfolded ? store.mode : null;
   values.classes = pair === null || pair.join(".") === own ? null : pair.join(".");
   const ablated = [...store.ablated].map(([at, kind]) => at.replace(",", ".") + kind[0]);
   const step = store.steps[store.place]?.step;
@@ -89,7 +93,7 @@ export function linkOf(store) {
   const others = page ? [] : hashParts().filter((part) => !part.startsWith(PREFIX));
   if (others.length === 0 && outer() !== window) others.push("heads");
   const { href } = outer().location;
-  return mine.length > LONGEST ? null : `${href.split("#")[0]}#${[...others, mine].join("&")}`;
+  return { link: `${href.split("#")[0]}#${[...others, mine].join("&")}`, size: mine.length };
 }
 
 /* Keep the address true while this shows. Open what it says when a reader changes it or goes back:
@@ -100,14 +104,16 @@ export function keepLink(store, open) {
   let written = outer().location.href;
   const write = () => {
     timer = null;
-    const link = isVisible() && store.index !== null ? linkOf(store) : null;
-    if (link === null || link === outer().location.href) return;
+    if (!isVisible() || store.index === null) return;
+    const { link, size } = linkOf(store);
+    if (size > LONGEST || link === outer().location.href) return;
     const { history } = outer();
     history[page && store.isChoice ? "pushState" : "replaceState"](history.state, "", link);
     written = link;
     store.isChoice = false;
   };
   const linked = ["run", "text", "shown", "layer", "head", "query", "compare", "index", "pair"];
+  linked.push("isUnfolded", "mode");
   store.subscribe([...linked, "unit", "maps", "typed"], () => {
     timer ??= setTimeout(write, PAUSE);
   });

@@ -5,7 +5,7 @@ import { mount } from "./app.js";
 import { followTheme, isVisible, keepLink, readLink } from "./host.js";
 import { Loader } from "./loader.js";
 import { newStore } from "./store.js";
-import { moveStep } from "./toolbar.js";
+import { moveStep } from "./steps.js";
 
 const POLL = 10_000; // milliseconds between two looks at the runs
 

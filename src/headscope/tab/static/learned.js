@@ -29,18 +29,19 @@ export function snippet(text, word) {
   </bdi>`;
 }
 
-/* `words` has for each source ("sum" or a head) and class the words for it and those against it:
-   [word, sum, texts, example]. `open` shows an example, `search` the texts of a word, if any. */
+/* `words` has for each source ("mean" or a head) and class the words for it and those against it:
+   [word, mean, interval, texts, example]. `open` shows an example, `search` the texts of a word, if
+   any. */
 export function Learned({ words, layers, note, textOf, open, search }) {
-  const classes = Object.keys(words.sum);
+  const classes = Object.keys(words.mean);
   const [label, chooseLabel] = useState(classes[0]);
-  const [source, chooseSource] = useState("sum");
+  const [source, chooseSource] = useState("mean");
   const [isWhole, setWhole] = useState(false);
   const sources = Object.keys(words).map((name) => {
-    return [name, name === "sum" ? t`all of the network` : headOf(layers, name)];
+    return [name, name === "mean" ? t`all of the network` : headOf(layers, name)];
   });
   const [own, against] = words[source][label];
-  const most = [...own, ...against].reduce((top, [, sum]) => Math.max(top, Math.abs(sum)), 1);
+  const most = [...own, ...against].reduce((top, [, mean]) => Math.max(top, Math.abs(mean)), 1);
   const labels = classes.map((each) => [each, each]);
   const tools = [
     chooser("word-class", t`Class`, label, labels, chooseLabel),
@@ -49,17 +50,17 @@ export function Learned({ words, layers, note, textOf, open, search }) {
   ];
   const named = { name: "head-name", title: t`texts with this word` };
   const opened = { name: "snippet", title: t`show what decides in this text` };
-  const rowOf = ([word, sum, texts, example]) => {
+  const rowOf = ([word, mean, interval, texts, example]) => {
     const text = snippet(textOf(example), word);
     const name = isolated(word);
     return html`<tr>
       <th scope="row">${search ? button(name, () => search(word), named) : name}</th>
-      <td><b>${formatSigned(sum)}</b><${SumBar} value=${sum} scale=${most} /></td>
-      <td>${formatSigned(sum / texts)}</td><td>${count(texts)}</td>
+      <td><b>${formatSigned(mean)}</b><${SumBar} value=${mean} scale=${most} /></td>
+      <td>${interval === null ? "" : `±${interval.toFixed(2)}`}</td><td>${count(texts)}</td>
       <td>${open ? button(text, () => open(example), opened) : text}</td>
     </tr>`;
   };
-  const header = [t`word`, t`sum`, t`mean`, t`texts`, t`example`].map((name) => {
+  const header = [t`word`, t`mean`, t`95 % interval`, t`texts`, t`example`].map((name) => {
     return html`<th scope="col">${name}</th>`;
   });
   const table = (caption, rows) => html`<table>

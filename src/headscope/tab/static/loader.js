@@ -2,11 +2,12 @@
 
 import { rankHeads } from "./answer.js";
 import { askJson, askMaps, askNumbers, latest, outcome, page } from "./api.js";
-import { contributionsOf, ownPair } from "./contributions.js";
+import { contributionsOf } from "./contributions.js";
+import { heldPair } from "./pair.js";
 import { nearest } from "./store.js";
 import { t } from "./strings.js";
 
-const OF_STEP = { maps: null, shown: null };
+const OF_STEP = { maps: null, shown: null, history: new Map() };
 const OF_RUN = { ...OF_STEP, index: null, numbers: null, bestNumbers: null, learned: null };
 
 export class Loader {
@@ -19,6 +20,7 @@ export class Loader {
     });
     store.subscribe(["run", "text", "step", "index"], () => this.loadStep());
     store.subscribe(["compare", "run", "text", "step", "index"], () => this.loadOther());
+    store.subscribe(["isUnfolded", "run", "text", "index"], () => this.loadHistory());
     store.subscribe(["run", "index"], () => this.loadBest());
     store.subscribe(["bestNumbers", "numbers", "maps"], () => hold(store));
   }
@@ -112,6 +114,19 @@ export class Loader {
     });
   }
 
+  /* The maps of the shown text at all steps, one after the other, for the line over the steps. */
+  async loadHistory() {
+    const { store } = this;
+    const { run, text, steps } = store;
+    const isCurrent = () => run === store.run && text === store.text && store.isUnfolded;
+    for (const step of page ? [] : steps) {
+      if (!isCurrent() || steps !== store.steps) return;
+      if (store.history.has(step.step)) continue;
+      const [maps] = await outcome(askMaps(run, step, text));
+      if (maps && isCurrent()) store.set({ history: new Map(store.history).set(step.step, maps) });
+    }
+  }
+
   /* What is known of the best step alone: the numbers, where heads were ablated, unless it is
      shown; and the words that the run learned. What fails here is left out. */
   async loadBest() {
@@ -180,9 +195,9 @@ export function hold(store) {
   const { maps, pair, headChosen } = store;
   if (maps === null) return;
   const found = contributionsOf(store);
-  const first = found === null ? rankHeads(store)[0] : { layer: found.layer, head: found.first };
-  if (first && !headChosen && (found === null || pair === null)) store.set(first);
-  if (pair === null && found !== null) store.set({ pair: ownPair(maps) });
+  const { layer, head } = (found === null ? rankHeads(store)[0] : found.heads[0]) ?? store;
+  const isOpen = !headChosen && (found === null || pair === null);
+  store.set({ ...(isOpen && { layer, head }), pair: heldPair(store) });
 }
 
 /* The run whose last step is the newest, of those that can be read. */

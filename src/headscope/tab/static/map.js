@@ -1,72 +1,119 @@
-/* Where one head looks: queries down, keys across; of a last layer the row that is read. */
+/* Where one head looks, or what passes through it: queries down, keys across; of a last layer the
+   row that is read. All maps of a text have one colour scale. */
 
 import { contributionsOf } from "./contributions.js";
-import { Fold, Panel, formatNumber, isolated, legible, useWidth } from "./parts.js";
+import { isTurned } from "./pair.js";
+import {
+  Panel, chooser, formatNumber, formatSigned, isolated, legible, percent, useWidth,
+} from "./parts.js";
 import { html, useLayoutEffect, useRef } from "./preact.js";
 import { headName } from "./store.js";
 import { t } from "./strings.js";
 import { sideOf } from "./text.js";
-import viridis from "./viridis.json" with { type: "json" };
 
 const LABEL = 12; // pixels that a label takes
 const AXIS = 104; // and the labels beside a map
-const CELLS = [2, 28]; // pixels of a cell, at least and at most
+const CELLS = [2, 20]; // pixels of a cell, at least and at most
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const MODES = [["looks", t`where it looks`], ["passes", t`what passes`]];
+// Colours of a light page, as blue, green, red; the style sheet turns them in a dark one.
+const WEIGHT = 0x7a2a43;
+const FOR = 0xbe6e1f;
+const AGAINST = 0x1854bd;
 
-/* The 256 colours of viridis, each as one opaque 32-bit pixel. */
-const WEIGHTS = new Uint32Array(
-  Uint8ClampedArray.from(viridis.flatMap((color) => {
-    return [...color.match(/../g).map((pair) => parseInt(pair, 16)), 255];
-  })).buffer,
-);
-
-/* Paint weights from 0 to `most`, one pixel a cell. */
-function paint(canvas, cells, width, most) {
-  const image = new ImageData(width, cells.length / width);
+/* Paint a map, one pixel a cell: the root of its share of `most` is how strong its colour is. */
+function paint(canvas, { cells, side, most, colors: [more, less] }) {
+  const image = new ImageData(side, cells.length / side);
   const pixels = new Uint32Array(image.data.buffer);
-  cells.forEach((cell, at) => (pixels[at] = WEIGHTS[Math.floor((255 * cell) / most + 0.5)]));
-  Object.assign(canvas, { width, height: image.height });
+  cells.forEach((cell, at) => {
+    const strength = Math.sqrt(Math.min(1, Math.abs(cell) / most));
+    pixels[at] = (Math.round(255 * strength) << 24) | (cell < 0 ? less : more);
+  });
+  Object.assign(canvas, { width: side, height: image.height });
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-/* The chosen head on one side; null where it has none. `first` is the query of the first row. */
-function mapOf(store, other) {
-  const { layer, head, shownText } = store;
+/* A map of the shown text, or of what is compared with; null where there is none. `first` is the
+   query of the first row. */
+export function mapOf(store, layer, head, { other = null, mode = "looks" } = {}) {
   const { maps, index } = other ?? store;
   if (!maps?.has(layer, head)) return null;
-  const text = other?.text ?? shownText;
+  const text = other?.text ?? store.shownText;
   const isRead = layer === index.layers.length - 1 && (text.readout ?? null) !== null;
-  const first = isRead ? text.readout : 0;
-  const cells = isRead ? maps.row(layer, head, first) : maps.cells(layer, head);
-  const most = cells.reduce((top, weight) => Math.max(top, weight || 0), 0);
-  return { text, isRead, first, cells, most, side: maps.tokens };
+  const shape = { text, isRead, first: isRead ? text.readout : 0, side: maps.tokens, mode };
+  if (mode === "passes") return passedOf(store, layer, head, shape);
+  const cells = isRead ? maps.row(layer, head, text.readout) : maps.cells(layer, head);
+  return { ...shape, cells, most: mostOf(store), colors: [WEIGHT, WEIGHT] };
 }
 
-/* The map of this run or text, and of the one that it is compared with. */
-export function Maps({ store }) {
+/* The end of the one scale of all maps, of what is compared with too. */
+export function mostOf({ maps, other }) {
+  return Math.max(maps?.most ?? 0, other?.maps.most ?? 0);
+}
+
+function passedOf(store, layer, head, shape) {
+  const found = contributionsOf(store);
+  const passed = found?.passed(layer, head) ?? null;
+  if (passed === null) return null;
+  const { side, first, isRead } = shape;
+  const start = isRead && passed.rows > 1 ? first * side : 0;
+  const cells = isRead ? passed.values.subarray(start, start + side) : passed.values;
+  const colors = isTurned(store.index, found.asked) ? [AGAINST, FOR] : [FOR, AGAINST];
+  return { ...shape, cells, most: found.mostPassed, colors };
+}
+
+/* A map without its words, as small as an icon. */
+export function Thumbnail({ map }) {
+  const canvas = useRef(null);
+  useLayoutEffect(() => map && paint(canvas.current, map), [map?.cells, map?.most, map?.side]);
+  const kind = map?.isRead ? "thumbnail strip" : "thumbnail";
+  return map && html`<canvas class=${kind} ref=${canvas} aria-hidden="true"></canvas>`;
+}
+
+/* The scale of all maps of a text: the root of a weight, with 1/n marked, what a head gives each of
+   the n tokens if it looks at all of them alike. */
+export function Scale({ most, side, isSigned = false }) {
+  const even = 1 / side;
+  const mark = !isSigned && even < most && html`<span
+    class="even" style=${{ "--at": percent(Math.sqrt(even / most)).replace(" ", "") }}
+    title=${t`1/${side}: each token alike`}
+  >1/n</span>`;
+  const about = t`colour: the root of the number, the same in all maps of this text`;
+  return html`<span class="scale" title=${about}>
+    ${isSigned ? formatSigned(-most) : "0"}
+    <span class=${isSigned ? "ramp" : "map-legend"}>${mark}</span>
+    ${isSigned ? formatSigned(most) : formatNumber(most)}
+  </span>`;
+}
+
+/* The chosen head's map, and that of the run or text which it is compared with. */
+export function ChosenMap({ store, children }) {
   const { compare, other, layer, head } = store;
-  const isAlone = store.maps !== null && contributionsOf(store) === null; // there is nothing else
-  const name = store.headName(layer, head);
   const own = other && `${other.name}: ${headName(other.index.layers, layer, head)}`;
-  const content = () => html`<div class="side-by-side">
-    <${HeadMap} store=${store} name="head" title=${name} />
+  const name = store.headName(layer, head);
+  return html`<div class="side-by-side">
+    <${HeadMap} store=${store} name="head" title=${name}>${children}</${HeadMap}>
     ${compare && html`<${HeadMap} store=${store} other=${other} name="other-head" title=${own} />`}
   </div>`;
-  const looks = t`Where the chosen head looks`;
-  return html`<${Fold} title=${looks} isOpen=${isAlone}>${content}</${Fold}>`;
 }
 
-function HeadMap({ store, other, name, title }) {
-  const map = other === null ? null : mapOf(store, other);
+function HeadMap({ store, other, name, title, children }) {
+  const { layer, head } = store;
+  const isKnown = other === undefined && mapOf(store, layer, head, { mode: "passes" }) !== null;
+  const mode = isKnown ? store.mode : "looks";
+  const map = other === null ? null : mapOf(store, layer, head, { other, mode });
   const reader = map?.isRead ? legible(map.text.tokens[map.first]) : null;
   const looks = reader === null ? title : t`${title}: where ${reader} looks`;
-  const scale = map && html`<span class="scale">
-    0<span class="map-legend"></span>${formatNumber(map.most)}
-  </span>`;
+  const choose = (each) => store.set({ mode: each });
+  const tools = map && [
+    html`<${Scale} most=${map.most} side=${map.side} isSigned=${mode === "passes"} />`,
+    isKnown && chooser("mode", t`What the map shows`, mode, MODES, choose),
+  ];
   const isMissing = map === null && store.maps !== null && other !== null;
-  return html`<${Panel} name=${name} title=${looks} tools=${scale}>
+  return html`<${Panel} name=${name} title=${looks} tools=${tools}>
     ${isMissing && t`There is no head here.`}
     ${map && html`<${Cells} store=${store} map=${map} title=${looks} />`}
+    ${children}
   </${Panel}>`;
 }
 
@@ -75,7 +122,7 @@ function Cells({ store, map, title }) {
   const canvas = useRef(null);
   const { side, first, cells, text, isRead, most } = map;
   const rows = cells.length / side;
-  useLayoutEffect(() => paint(canvas.current, cells, side, most || 1), [cells.buffer, title, side]);
+  useLayoutEffect(() => paint(canvas.current, map), [cells, most, map.mode]);
   const room = Math.floor((width - AXIS - 8) / side);
   const cell = Math.min(CELLS[1], Math.max(CELLS[0], room));
   const tall = isRead ? 24 : cell;
@@ -96,7 +143,7 @@ function Cells({ store, map, title }) {
   };
   const sizes = { "--cell": `${cell}px`, "--tall": `${tall}px`, "--axis": `${AXIS}px` };
   const style = { ...sizes, "--side": `${cell * side}px`, "--high": `${tall * rows}px` };
-  const label = t`Attention weights of ${title}: rows are queries, columns are keys`;
+  const label = t`Map of ${title}: rows are queries, columns are keys; arrow keys move`;
   const listeners = { onpointermove: hover, onpointerleave: () => store.leave(), onkeydown: move };
   const mark = { top: `${query * tall}px`, left: key === null ? 0 : `${key * cell}px` };
   return html`<p class="readout" aria-live="polite">${readingOf(map, query, key)}</p>
@@ -136,13 +183,15 @@ function labelsOf({ tokens, special, segments, readout }, from, count, size, cho
   });
 }
 
-function readingOf({ text: { tokens, special }, first, cells, side }, query, key) {
+function readingOf({ text: { tokens, special }, first, cells, side, mode }, query, key) {
   const named = (role, place) => {
     return [html`<small>${role} ${place} </small>`, isolated(tokens[place], "name")];
   };
   const own = named(t`query`, first + query);
   if (key === null) return own;
-  const weight = html`<strong>${formatNumber(cells[query * side + key])}</strong>`;
+  const value = cells[query * side + key];
+  const number = mode === "looks" ? formatNumber(value) : formatSigned(value);
+  const weight = html`<strong>${number}</strong>`;
   const rest = special?.includes(key) && html`<small> · ${t`a special token`}</small>`;
   return [own, " → ", named(t`key`, key), weight, rest];
 }

@@ -38,6 +38,14 @@ export class Maps {
     this.tokens = this.layers[0].shape[2];
   }
 
+  /* The largest weight of all maps, the end of their one colour scale. */
+  get most() {
+    this.largest ??= this.layers.reduce((top, { values }) => {
+      return values.reduce((most, weight) => Math.max(most, weight || 0), top);
+    }, 1e-9);
+    return this.largest;
+  }
+
   values(name) {
     return this.arrays.get(name)?.values ?? null;
   }

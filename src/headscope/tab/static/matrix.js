@@ -1,22 +1,24 @@
-/* Heads and the words that decide, of one layer: what passes through each head at each of them.
-   Where the network runs here, each head is on, an average, or off. */
+/* One table of heads and words: rows are heads of all layers, the largest first, and add up to what
+   each brings; columns add up to the words of the bar. Each head has its map, which unfolds. */
 
-import { allHeads } from "./answer.js";
-import { contributionsOf, sumOf } from "./contributions.js";
+import { contributionsOf } from "./contributions.js";
+import { Sparkline } from "./history.js";
+import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import {
-  Panel, SumBar, button, formatSigned, isolated, percent, pointing, tint, unfolder, useWidth,
+  Panel, SumBar, Term, button, className, formatSigned, isolated, percent, pointing, tint, unfolder,
+  useWidth,
 } from "./parts.js";
-import { html, useMemo, useState } from "./preact.js";
-import { addedUp, roundedTo } from "./rounding.js";
-import { t } from "./strings.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
+import { addedUp } from "./rounding.js";
+import { count, parts, t } from "./strings.js";
+import { Switch, switches } from "./switch.js";
 import { languageOf } from "./words.js";
 
-const STATES = [
-  ["on", t`on`, t`as it is`],
-  ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
-  ["zero", t`off`, t`its output set to zero`],
-];
-const ENOUGH = t`the fewest that are enough over many texts; all others off`;
+const FEW = 12; // heads that all have a row
+const MOST = 10; // rows of more heads, before all are shown
+const NARROW = 640; // pixels: the sum stands beside the name, and words can be scrolled to
+const FIXED = [300, 670]; // pixels that all but the words take, in a narrow table and a wide one
+const COLUMN = 74;
 
 export function Matrix({ store }) {
   const found = contributionsOf(store);
@@ -26,156 +28,179 @@ export function Matrix({ store }) {
 function Cells({ store, found }) {
   const [node, width] = useWidth();
   const [isWhole, setWhole] = useState(false);
-  const layer = Math.min(store.layer, found.layers - 1);
+  const isNarrow = width > 0 && width < NARROW;
+  const room = Math.max(3, Math.floor((width - FIXED[isNarrow ? 0 : 1]) / COLUMN)) || 8;
   const words = found.inWords(store.shownText, store.unit);
-  const room = Math.max(2, Math.floor((width - 430) / (layer > 0 ? 110 : 86)) || 8);
-  const { shownText, shown, unit, pair } = store;
+  const { shownText, shown, unit } = store;
   // While heads are switched rows and columns stay where they are.
+  const asked = [found.asked, found.against].join();
   const [heads, names] = useMemo(() => {
-    const groups = isWhole ? words.groups : words.groups.slice(0, room);
-    return [found.headsOf(layer).map(([head]) => head), groups.map(({ word }) => word)];
-  }, [shownText, shown, unit, pair?.join(), layer, isWhole, room]);
-  const columns = names.map((name) => words.groups.findIndex((group) => group.word === name));
-  const table = numbersOf(found, layer, words, heads, columns);
-  const about = found.layers > 1 && layersOf(store, found, layer);
+    return [found.heads.map(placeOf), words.groups.map(({ word }) => word)];
+  }, [shownText, shown, unit, asked]);
+  const groups = inOrder(words.groups, names, ({ word }) => word);
+  const table = merged(found.table({ ...words, groups }, isWhole ? Infinity : room));
+  const ofHeads = table.rows.filter(({ kind }) => kind === "head");
+  const all = inOrder(ofHeads, heads, placeOf);
+  const most = isWhole || all.length <= FEW ? all.length : Math.min(MOST, found.enough());
+  const others = table.rows.filter(({ kind }) => kind !== "head");
+  const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
+  const view = { store, found, words, table, rows, isNarrow, width };
+  const about = t`rows and columns add up; heads share alike what passes several of them`;
   const tools = [
+    html`<${Scale} most=${mostOf(store)} side=${store.maps.tokens} />`,
     store.canSwitch && switches(store),
     unfolder(t`All heads and words`, isWhole, setWhole),
   ];
-  const title = t`What passes through each head`;
+  const term = html`<${Term} name="head" />`;
+  const title = parts`Which ${term} brings which word`;
   return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
     <div
       class="table-scroll" role="region" aria-label=${t`Heads and words`} tabindex="0" ref=${node}
     ><table class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}>
-      ${grid(store, found, layer, words, heads, columns, table)}
+      ${grid(view)}
     </table></div>
-    ${sumsOf(found, layer, table)}
   </${Panel}>`;
 }
 
-/* A button for each layer, which shows of it the head that passes most. */
-function layersOf(store, found, layer) {
-  const buttons = store.index.layers.map((_, at) => {
-    const own = { title: store.layerName(at), "aria-pressed": String(at === layer) };
-    const choose = () => store.chooseHead(at, found.headsOf(at)[0]?.[0]);
-    return button(String(at), choose, { name: "state", ...own });
-  });
-  const group = { class: "switch", role: "group", "aria-label": t`Layer` };
-  return [t`Layer`, html`<span ...${group}>${buttons}</span>`];
+function placeOf({ layer, head }) {
+  return `${layer},${head}`;
 }
 
-/* All heads on, and only those that are enough over many texts, where these are fewer than all. */
-function switches(store) {
-  const { numbers, ablated } = store;
-  const heads = numbers?.extra["sets/heads"] ?? [];
-  const count = numbers?.extra["sets/enough"] ?? 0;
-  const kept = heads.slice(0, count).map((place) => place.join());
-  const keepOnly = () => {
-    const all = allHeads(store).map(({ layer, head }) => `${layer},${head}`);
-    const others = all.filter((place) => !kept.includes(place));
-    store.set({ ablated: new Map(others.map((place) => [place, "zero"])), isChoice: true });
+/* Things in an order of names that was kept; new ones at the end. */
+function inOrder(things, names, nameOf) {
+  const places = new Map(names.map((name, at) => [name, at]));
+  const at = (thing) => places.get(nameOf(thing)) ?? names.length;
+  return [...things].sort((a, b) => at(a) - at(b));
+}
+
+/* A table whose last column has all but the words that stand in one of their own. */
+function merged({ columns, rows, foot, missed }) {
+  const size = columns.findLastIndex(({ kind }) => kind === "word") + 1;
+  const rest = columns.slice(size);
+  const line = ({ cells, ...row }) => {
+    return { ...row, cells: [...cells.slice(0, size), addedUp(cells.slice(size))] };
   };
-  const words = t`Only the best ${count} heads`;
-  const allOn = () => store.set({ ablated: new Map(), isChoice: true });
-  return [
-    count > 0 && count < heads.length && button(words, keepOnly, { title: ENOUGH }),
-    button(t`All heads on`, allOn, { title: t`undo (a)`, disabled: ablated.size === 0 }),
-  ];
+  const last = { kind: "rest", places: [], parts: rest };
+  const all = [...columns.slice(0, size), last];
+  return { columns: all, rows: rows.map(line), foot: line(foot), missed };
 }
 
-/* All numbers, to two decimals, which add up. */
-function numbersOf(found, layer, words, heads, columns) {
-  const hasRest = columns.length < words.groups.length || found.unseen !== 0;
-  const lineOf = (head) => {
-    const all = found.ofGroups(layer, head, words);
-    const cells = columns.map((at) => all[at]);
-    return hasRest ? [...cells, found.headSum(layer, head) - sumOf(cells)] : cells;
-  };
-  const lines = heads.map(lineOf);
-  const rows = lines.map(addedUp);
-  const cells = lines.map((line, at) => roundedTo(line, rows[at]));
-  const bottom = (cells[0] ?? []).map((_, at) => addedUp(cells.map((line) => line[at])));
-  const all = addedUp(rows);
-  // What does not pass through these heads takes what rounding leaves.
-  const past = addedUp([found.shown.total, -found.shown.missed, -all]);
-  return { cells, rows, bottom, all, past, hasRest };
+/* The heads without a row of their own, in one. */
+function restOf(heads) {
+  if (heads.length === 0) return [];
+  const cells = heads[0].cells.map((_, at) => addedUp(heads.map((row) => row.cells[at])));
+  const sum = addedUp(heads.map((row) => row.sum));
+  return [{ kind: "heads", number: heads.length, cells, sum }];
 }
 
-function grid(store, found, layer, words, heads, columns, table) {
-  const { units, groups, scale } = words;
+function grid(view) {
+  const { store, words: { units, scale }, table, rows, isNarrow } = view;
   const { lit } = store;
-  const shown = columns.map((at) => groups[at]);
-  const isIn = (at) => lit >= units[at].start && lit < units[at].end;
-  const of = ({ places }, name) => {
-    const isLit = lit !== null && places.some(isIn);
-    return { class: isLit ? `${name} lit` : name, "data-token": units[places[0]].start };
+  const isIn = (at) => lit !== null && lit >= units[at].start && lit < units[at].end;
+  const of = ({ kind, places }, name) => {
+    if (kind !== "word") return { class: `${name} others` };
+    const names = places.some(isIn) ? `${name} lit` : name;
+    return { class: names, "data-token": units[places[0]].start };
   };
-  const header = shown.map((group) => {
-    const times = group.places.length > 1 ? ` ×${group.places.length}` : "";
-    return html`<th scope="col" ...${of(group, "")}>
-      ${layer > 0 && html`<small>${t`at `}</small>`}${isolated(group.word)}<small>${times}</small>
-    </th>`;
-  });
-  const counted = (all) => sumOf(all.map(({ places }) => places.length));
-  const rest = t`${counted(groups) - counted(shown)} others`;
-  if (table.hasRest) header.push(html`<th scope="col" class="others">${rest}</th>`);
-  const most = table.rows.reduce((top, sum) => Math.max(top, Math.abs(sum)), scale);
-  const rows = heads.map((head, at) => {
-    const cells = table.cells[at].map((number, column) => {
-      const own = shown[column] ? of(shown[column], "cell") : { class: "cell others" };
-      const color = tint(number, scale, own.class);
-      return html`<td ...${own} ...${color}>${formatSigned(number)}</td>`;
+  const most = rows.reduce((top, { sum }) => Math.max(top, Math.abs(sum)), 0.01);
+  const sumOf = (sum) => html`<td class="sum-of">
+    <b>${formatSigned(sum)}</b><${SumBar} value=${sum} scale=${most} />
+  </td>`;
+  // In a narrow table the sum stands beside the name.
+  const ordered = (name, look, cells, sum) => {
+    return isNarrow ? [name, sum, look, cells] : [name, look, cells, sum];
+  };
+  const header = table.columns.map((column) => html`<th scope="col" ...${of(column, "")}>
+    ${titleOf(column)}
+  </th>`);
+  const sum = html`<th scope="col" class="sum-of">${t`sum`}</th>`;
+  const looks = html`<th scope="col">${t`looks at`}</th>`;
+  const lines = rows.flatMap((row) => {
+    const cells = row.cells.map((number, at) => {
+      const own = of(table.columns[at], "cell");
+      return html`<td ...${own} ...${tint(number, scale, own.class)}>${formatSigned(number)}</td>`;
     });
-    return html`<tr key=${head}>
-      <th scope="row">${nameOf(store, found, layer, head)}</th>${cells}<td class="sum-of">
-        <b>${formatSigned(table.rows[at])}</b><${SumBar} value=${table.rows[at]} scale=${most} />
-      </td>
+    const named = row.kind === "head" ? nameOf(view, row) : otherOf(row);
+    const name = html`<th scope="row">${named}</th>`;
+    const look = row.kind === "head" ? lookOf(view, row) : html`<td></td>`;
+    const isChosen = row.kind === "head" && isShown(store, row);
+    const line = html`<tr key=${`${row.kind},${placeOf(row)}`} class=${isChosen ? "chosen" : ""}>
+      ${ordered(name, look, cells, sumOf(row.sum))}
     </tr>`;
+    return isChosen ? [line, html`<${Unfolded} key="map" ...${view} />`] : [line];
   });
-  const foot = table.bottom.map((number, at) => {
-    return html`<td ...${shown[at] ? of(shown[at], "") : {}}>${formatSigned(number)}</td>`;
+  const below = table.foot.cells.map((number, at) => {
+    return html`<td ...${of(table.columns[at], "")}>${formatSigned(number)}</td>`;
   });
+  const dashes = table.columns.map(() => html`<td>–</td>`);
+  const end = (name, cells, number) => html`<tr>
+    ${ordered(html`<th scope="row">${name}</th>`, html`<td></td>`, cells, html`<td class="sum-of">
+      <b>${formatSigned(number)}</b>
+    </td>`)}
+  </tr>`;
   return html`
-    <thead><tr><td></td>${header}<th scope="col">${t`sum`}</th></tr></thead>
-    <tbody>${rows}</tbody>
+    <thead><tr>${ordered(html`<td></td>`, looks, header, sum)}</tr></thead>
+    <tbody>${lines}</tbody>
     <tfoot>
-      <tr><th scope="row">${t`these heads`}</th>${foot}<td>${formatSigned(table.all)}</td></tr>
+      ${table.missed !== 0 && end(t`not attributed`, dashes, table.missed)}
+      ${end(t`the word`, below, table.foot.sum)}
     </tfoot>`;
 }
 
-/* What passes through these heads and what does not, and why a column is not its word's sum. */
-function sumsOf({ missed, shown }, layer, { all, past }) {
-  const ends = [
-    t`${formatSigned(all)} through these heads`,
-    t`${formatSigned(past)} not through them (the residual connection, biases)`,
-  ];
-  if (missed !== 0) ends.push(`${formatSigned(shown.missed)} ${t`not attributed`}`);
-  const differs = layer === 0
-    ? t`A word’s own number also has what does not pass through these heads.`
-    : t`A position holds what it collected from other words: its sum is not its word’s number.`;
-  return html`<p class="through">
-    ${ends.join(", ")} = <strong>${formatSigned(shown.total)}</strong>. ${differs}
-  </p>`;
+function titleOf({ kind, word, places, parts: rest }) {
+  if (kind === "word") {
+    const times = places.length > 1 ? ` ×${places.length}` : "";
+    return [isolated(word), html`<small>${times}</small>`];
+  }
+  const others = rest.find((each) => each.kind === "others");
+  const hasEnds = rest.some((each) => each.kind === "ends");
+  const biases = html`<${Term} name="biases" />`;
+  const ends = html`<${Term} name="ends" words=${t`ends`} />`;
+  const number = others && t`${count(others.count)} others`;
+  const names = [number, hasEnds && ends, biases].filter(Boolean);
+  return names.map((name, at) => [at > 0 && ", ", name]);
+}
+
+function otherOf({ kind, number }) {
+  if (kind === "heads") return t`${number} other heads`;
+  return kind === "past" ? t`past every head` : t`not shared out`;
+}
+
+function isShown(store, { layer, head }) {
+  return store.isUnfolded && store.layer === layer && store.head === head;
 }
 
 /* A head's switch and name; of a record, what the asked class would have without it. */
-function nameOf(store, found, layer, head) {
-  const { ablated, canSwitch, maps } = store;
-  const own = ablated.get(`${layer},${head}`) ?? "on";
-  const states = STATES.map(([state, words, title]) => {
-    const pressed = { "data-state": state, "aria-pressed": String(state === own) };
-    const put = () => store.switchHead(layer, head, state);
-    return button(words, put, { name: "state", title, ...pressed });
-  });
-  const name = store.headName(layer, head);
-  const without = maps.ablated(layer, head)?.[found.asked];
+function nameOf({ store, found }, row) {
+  const { layer, head } = row;
+  const without = store.maps.ablated(layer, head)?.[found.asked];
+  const about = t`probability of ${className(store, found.asked)} with this head off`;
+  const label = t`show its map`;
+  const isOpen = String(isShown(store, row));
+  const own = { name: "head-name", title: label, "aria-expanded": isOpen };
   return [
-    canSwitch && html`<span class="switch" role="group" aria-label=${name}>${states}</span>`,
-    button(name, () => store.chooseHead(layer, head), {
-      name: "head-name",
-      title: t`show where it looks`,
-      "aria-pressed": String(store.layer === layer && store.head === head),
-    }),
-    without !== undefined && html`<small class="without">${t`off: ${percent(without)}`}</small>`,
+    store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
+    button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
+    without !== undefined && html`<small class="without" title=${about}>
+      ${t`off: ${percent(without)}`}
+    </small>`,
   ];
+}
+
+function lookOf({ store }, { layer, head }) {
+  const map = mapOf(store, layer, head);
+  const open = () => store.unfoldHead(layer, head);
+  return html`<td class="look" onclick=${open}><${Thumbnail} map=${map} /></td>`;
+}
+
+/* The map of the chosen head under its row, as wide as what is seen of the table. */
+function Unfolded({ store, table, width }) {
+  const node = useRef(null);
+  const { layer, head } = store;
+  useLayoutEffect(() => node.current.scrollIntoView({ block: "nearest" }), [layer, head]);
+  return html`<tr class="unfolded"><td colspan=${table.columns.length + 3}>
+    <div ref=${node} style=${{ "--room": `${width - 16}px` }}>
+      <${ChosenMap} store=${store}><${Sparkline} store=${store} /></${ChosenMap}>
+    </div>
+  </td></tr>`;
 }

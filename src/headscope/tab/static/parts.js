@@ -1,6 +1,6 @@
 /* Names, numbers and the parts of views. Text is a child or an attribute, and never markup. */
 
-import { html, useLayoutEffect, useRef, useState } from "./preact.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { t } from "./strings.js";
 
 const CONTROL = new RegExp(
@@ -50,8 +50,9 @@ export function formatNumber(value) {
   return sign + size.toFixed(digits);
 }
 
-/* A number with its sign: +3.14, −0.25; 0.00 has none. */
+/* A number with its sign: +3.14, −0.25; 0.00 has none, and what is not known is no 0. */
 export function formatSigned(value, digits = 2) {
+  if (Number.isNaN(value)) return "–";
   const text = Math.abs(value).toFixed(digits);
   if (Number(text) === 0) return text;
   return (value < 0 ? "−" : "+") + text;
@@ -73,6 +74,35 @@ export function tint(value, scale, name) {
 /* A bar, which runs left where the number is negative. */
 export function SumBar({ value, scale }) {
   return html`<span ...${tint(value, scale, "sum-bar")} aria-hidden="true"></span>`;
+}
+
+const TERMS = {
+  "log-odds": [
+    t`log-odds`,
+    t`The logarithm of the odds of one class against another. 0 is even; +1 makes the first class
+      2.7 times as likely, +4.6 a hundred times.`,
+  ],
+  biases: [
+    t`biases`,
+    t`What the network’s constants add, whatever the words are.`,
+  ],
+  ends: [
+    t`start and end`,
+    t`[CLS] and [SEP] (or the like): tokens that stand around every text and are no words of it. The
+      answer is often read at [CLS].`,
+  ],
+  head: [
+    t`head`,
+    t`One of the parts of a layer that look at words: for each token it weighs all others, and
+      carries on what it finds there.`,
+  ],
+};
+
+/* A term that is explained where it is pointed at or reached by the keyboard. */
+export function Term({ name, words = TERMS[name][0] }) {
+  const about = TERMS[name][1];
+  return html`<span class="term" tabindex="0" role="note" aria-label="${words}: ${about}"
+    data-about=${about}>${words}</span>`;
 }
 
 /* What went wrong, where the thing would be. */
@@ -114,6 +144,24 @@ export function unfolder(words, isWhole, setWhole) {
   return button(words, unfold, { name: "plain fold", "aria-expanded": String(isWhole) });
 }
 
+const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
+
+/* Buttons in a row with data-place, one stop of the Tab key: arrow keys, Home and End move on. */
+export function useRow(count) {
+  const [focus, setFocus] = useState(0);
+  const placeOf = ({ target }) => Number(target.closest("[data-place]")?.dataset.place ?? NaN);
+  const onkeydown = (event) => {
+    const step = STEPS[event.target.closest("[dir]")?.dir ?? "ltr"][event.key];
+    const next = { Home: 0, End: count - 1 }[event.key] ?? placeOf(event) + step;
+    if (Number.isNaN(next)) return;
+    event.preventDefault();
+    event.currentTarget.querySelector(`[data-place="${next}"]`)?.focus();
+  };
+  const focusOn = (event) => setFocus(placeOf(event));
+  const tabOf = (at) => (at === Math.min(focus, count - 1) ? 0 : -1);
+  return { tabOf, focusOn, onkeydown };
+}
+
 /* Light the word of a node in every view, by its data-token. */
 export function pointing(store) {
   const point = (event) => {
@@ -122,6 +170,11 @@ export function pointing(store) {
   };
   const leave = () => store.leave();
   return { onpointerover: point, onfocusin: point, onpointerleave: leave, onfocusout: leave };
+}
+
+/* A view that stays as it is while only these values change; by default what is pointed at. */
+export function Still({ store, view, others = ["lit", "query", "key"] }) {
+  return useMemo(view, [store.revision(others)]);
 }
 
 /* What is seldom read, under one line; made when it is opened. */

@@ -1,15 +1,21 @@
-/* The prediction: which class, how sure, against which other; and what to mind about this text. */
+/* The verdict: which class, how sure and how often that was right, against which other class. */
 
-import { contributionsOf, knownClasses, ownPair } from "./contributions.js";
+import { contributionsOf } from "./contributions.js";
+import { knownClasses, offeredPair, ownPair } from "./pair.js";
 import {
-  Panel, button, chooser, classLabel, className, formatSigned, isolated, percent,
+  Panel, Term, button, chooser, classLabel, className, formatSigned, isolated, percent,
 } from "./parts.js";
-import { html } from "./preact.js";
+import { html, useEffect, useState } from "./preact.js";
 import { count, parts, t } from "./strings.js";
 import { unreadOf } from "./words.js";
 
 const CLASSES = 4; // of the list
-const SOME = 100; // validation texts, which tell how sure a prediction is
+const NEAR = 0.1; // of confidence: a text within it is as sure
+const MOST = 60; // of these texts, the nearest
+const FEW = 20; // too few to tell
+const UNSURE = 0.8; // confidence below which a text is called unsure
+const UNSEEN = 0.5; // share of unknown words beyond which there is no verdict
+const REST = 700; // milliseconds without a key, after which a screen reader hears the verdict
 
 /* Odds in words: 1,130 of 1,130 to 1. */
 function oddsOf(logOdds) {
@@ -19,19 +25,23 @@ function oddsOf(logOdds) {
 }
 
 export function Prediction({ store }) {
-  const { index, maps } = store;
+  const { index, maps, shownText } = store;
   const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
   if (ranked.length === 0) return null;
   const found = contributionsOf(store);
   const isOne = maps.values("given") === null;
-  const facts = factsOf(store, predicted).map(([words, kind]) => {
+  const isUnseen = isOne && isUnseenText(shownText);
+  const share = isOne ? percent(ranked[0][1]) : "";
+  const facts = factsOf(store, predicted, isUnseen).map(([words, kind]) => {
     return html`<li class=${kind}>${words}</li>`;
   });
-  // A screen reader hears the first line where its words change.
+  const side = isUnseen ? "none" : sideOf(index, predicted, found);
+  const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
+  const sure = isOne && !isUnseen && sureOf(index.curve, ranked[0][1]);
   return html`<${Panel} name="prediction" title=${t`Prediction`}>
-    <p class="predicted ${sideOf(index, predicted, found)}" aria-live="polite" aria-atomic="true">
-      ${isolated(predicted, "name")} <strong>${isOne ? percent(ranked[0][1]) : ""}</strong>
-    </p>
+    <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
+    <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
+    ${sure}
     <ul class="facts-of-text">${facts}</ul>
     ${found && questionOf(store, found)}
     <p class="offer" role="status">${found && offerOf(store, found)}</p>
@@ -39,7 +49,23 @@ export function Prediction({ store }) {
   </${Panel}>`;
 }
 
-/* Blue is for the class that is asked for, orange for the one that it is held against. */
+/* What a screen reader hears once typing rests. */
+function Announced({ words }) {
+  const [said, say] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => say(words), REST);
+    return () => clearTimeout(timer);
+  }, [words]);
+  return html`<p class="unseen" aria-live="polite" aria-atomic="true">${said}</p>`;
+}
+
+/* Whether the text is empty, or more than half of its tokens are unknown to the model. */
+function isUnseenText({ tokens, special, unknown = [] }) {
+  const all = tokens.length - (special ?? []).length;
+  return all <= 0 || unknown.length > UNSEEN * all;
+}
+
+/* The colours of the class that is asked for, and of the one that it is held against. */
 function sideOf({ classes }, name, found) {
   if (found === null) return "";
   if (name === classes[found.asked]) return "for";
@@ -60,55 +86,60 @@ function questionOf(store, { asked, against, shown: { total } }) {
   const first = chooser("asked", names[0], String(asked), options, ask);
   const second = chooser("against", names[1], String(against), options, hold);
   const toward = classLabel(store, total < 0 ? against : asked);
+  const term = html`<${Term} name="log-odds" />`;
   const odds = [formatSigned(total), oddsOf(total)];
   return html`<div class="question">
     ${parts`${first} over ${against < 0 ? t`its absence` : second}`}
-    <p class="odds">${parts`${odds[0]} log-odds, ${odds[1]} to 1 for ${toward}`}</p>
+    <p class="odds">${parts`${odds[0]} ${term}, ${odds[1]} to 1 for ${toward}`}</p>
   </div>`;
 }
 
-/* What is explained, where that is not the likeliest class over the runner-up; these, or classes
-   that were chosen before, are a click away. */
+/* Where others than the text's own classes are explained, or than the chosen, these are a click
+   away. */
 function offerOf(store, { asked, against }) {
   const { pair, chosen, maps } = store;
-  const own = ownPair(maps);
-  const isShown = (places) => places.join() === `${asked},${against}`;
-  if (pair !== null && !isShown(pair)) {
+  const shown = [asked, against];
+  if (chosen !== null && pair?.join() === chosen.join() && pair.join() !== shown.join()) {
     return t`The sums of the classes chosen before are not known here.`;
   }
-  const offer = isShown(own) ? chosen : own;
-  if (offer === null || isShown(offer)) return null;
+  const offer = offeredPair(store, shown);
+  if (offer === null) return null;
   const [first, second] = offer.map((place) => className(store, place));
   const words = t`${first} over ${second}`;
   if (offer === chosen) return button(t`Back to ${words}`, () => store.choosePair(chosen));
-  const isElse = own[0] !== asked && own[0] !== against;
+  const [likeliest] = ownPair(maps);
+  const isElse = !shown.includes(likeliest);
   const look = { name: isElse ? "plain primary" : "plain" };
-  const names = [asked, against, own[0]].map((place) => classLabel(store, place));
+  const names = [asked, against, likeliest].map((place) => classLabel(store, place));
   return [
     parts`Explained below: ${names[0]} over ${names[1]}`,
     isElse && parts`, not ${names[2]}`,
-    html`<br />${button(t`Explain ${words}`, () => store.choosePair(own, null), look)}`,
+    html`<br />${button(t`Explain ${words}`, () => store.choosePair(offer, null), look)}`,
   ];
 }
 
 /* What to mind: [words, class] of each line. */
-function factsOf({ shownText, index, maps }, predicted) {
+function factsOf({ shownText, index, maps }, predicted, isUnseen) {
   const { label, tokens, special, unknown = [] } = shownText;
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
-  if (all === 0) facts.push([t`The text is empty: its biases alone decide.`, "warns"]);
+  if (all === 0) facts.push([t`The text is empty.`, "warns"]);
+  else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
   if (unknown.length > 0) {
     const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
     const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
     facts.push([words + (isUnlike ? t` That is more than in texts of training.` : ""), "warns"]);
   }
+  if (isUnseen) {
+    const share = percent(Math.max(...maps.values("probabilities")));
+    const prior = [isolated(predicted, "class-name"), share];
+    facts.push([parts`Its class prior, without known words: ${prior[0]} ${prior[1]}`, ""]);
+  }
   if (unread !== null) {
     const [left, whole] = [unread.words, unread.all].map(count);
     facts.push([t`${left} of ${whole} words are not read.`, "warns"]);
   }
-  const sure = sureOf(index.curve, maps);
-  if (sure !== null) facts.push([sure, ""]);
   if (label !== null) {
     const isRight = predicted === label;
     const mark = isRight ? "✓ " : "✗ ";
@@ -133,18 +164,44 @@ function classesOf({ index, reference }, ranked, found) {
   return [...lines, note];
 }
 
-/* How many of the validation texts with such a probability or a higher one were right. The curve
-   has [least probability, texts, right], the surest first. */
-function sureOf(curve, maps) {
-  const shares = maps.values("probabilities");
-  if (!curve || maps.values("given") !== null || shares === null) return null;
-  const most = Math.max(...shares);
-  const [, all = 0] = curve.at(-1) ?? [];
-  const isFit = ([least, texts]) => most >= least && texts >= Math.min(SOME, all / 4);
-  const found = curve.find(isFit);
-  if (found === undefined) return t`Less sure than every validation text.`;
-  const [least, texts, right] = found;
-  const from = (Math.floor(1000 * least) / 10).toFixed(1);
-  const share = html`<strong>${t`${count(right)} of ${count(texts)}`}</strong>`;
-  return parts`${share} validation texts with ${from} % or more were right.`;
+/* Of the validation texts nearest in confidence, at most some 60: how many, and how many of them
+   were right. The curve has [least confidence, texts that reach it, right ones], the surest first;
+   the texts of one point are taken together. */
+export function nearestTexts(curve, share) {
+  const groups = curve.map(([confidence, texts, right], at) => {
+    const [, before, rightBefore] = curve[at - 1] ?? [1, 0, 0];
+    const distance = Math.abs(confidence - share);
+    return { distance, texts: texts - before, right: right - rightBefore };
+  });
+  const near = groups.filter(({ distance }) => distance <= NEAR);
+  near.sort((a, b) => a.distance - b.distance);
+  const found = { texts: 0, right: 0 };
+  for (const { texts, right } of near) {
+    if (found.texts >= MOST) break;
+    found.texts += texts;
+    found.right += right;
+  }
+  return found;
+}
+
+/* A dot for each of these texts, and a sentence. */
+function sureOf(curve, share) {
+  if (!curve) return null;
+  const { texts, right } = nearestTexts(curve, share);
+  if (texts === 0) return html`<p>${t`No validation text was about as sure as this.`}</p>`;
+  const all = html`<strong>${count(texts)}</strong>`;
+  const known = html`<strong>${count(right)}</strong>`;
+  const words = share < UNSURE
+    ? parts`Of ${all} texts as unsure as this, ${known} were right.`
+    : parts`Of ${all} texts as sure as this, ${known} were right.`;
+  const few = texts < FEW && t` Too few to tell how often it is right.`;
+  const dots = html`<span class="dots" aria-hidden="true">
+    <span class="known">${"●".repeat(right)}</span><span class="known wrong">${
+      "✗".repeat(texts - right)
+    }</span>
+  </span>`;
+  const about = t`validation texts of about this confidence; ✗ were wrong`;
+  return html`<div class="sure" title=${about}>
+    ${texts <= 4 * MOST && dots}<p>${words}${few}</p>
+  </div>`;
 }

@@ -1,44 +1,52 @@
 /* What is shown as a file: a picture, a table, or all numbers. */
 
 import { contributionsOf } from "./contributions.js";
-import { linkOf } from "./host.js";
-import { download } from "./parts.js";
+import { LONGEST, linkOf } from "./host.js";
+import { button, download } from "./parts.js";
 import { html, useState } from "./preact.js";
-import { t } from "./strings.js";
+import { count, t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT_OUT = "head > *, script, noscript, .toolbar, footer, .fold-view, [class*=report-]";
 
-/* A menu of the kinds of files, and the link; `askPage` gives the page of a text, or is null. */
+/* A button for each kind of file, and one for the link; `askPage` gives the page of a text. */
 export function SaveMenu({ store, askPage }) {
   const [said, say] = useState("");
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
-  const save = async ({ target }) => {
-    const kind = target.value;
-    target.value = "";
+  const save = async (kind) => {
     const { run, shownText, shown } = store;
-    const name = [run, shownText.name, `step ${shown}`];
+    const name = [run, shownText.name, ...(run ? [`step ${shown}`] : [])];
     try {
-      if (kind === "link") say(await copyLink(store));
-      else say(download(await kinds[kind](store), name, kind.toLowerCase()));
+      say(download(await kinds[kind](store), name, kind.toLowerCase()));
     } catch (error) {
       say(error.message);
     }
   };
-  const options = Object.keys(kinds).map((kind) => html`<option value=${kind}>${kind}</option>`);
-  return html`<select class="save" aria-label=${t`Save or share what is shown`} onchange=${save}>
-    <option value="">${t`Save as …`}</option>${options}
-    ${location.protocol !== "about:" && html`<option value="link">${t`Copy link`}</option>`}
-  </select><span role="status">${said}</span>`;
+  const copy = () => copyLink(store).then(say, (error) => say(error.message));
+  const buttons = Object.keys(kinds).map((kind) => {
+    return button(kind, () => save(kind), { title: t`save as ${kind}` });
+  });
+  return html`<details class="save">
+    <summary>${t`Save or share`}</summary>
+    <div class="menu">${buttons}
+      ${location.protocol !== "about:" && button(t`Copy link`, copy)}
+      <span role="status">${said}</span>
+    </div>
+  </details>`;
 }
 
 /* The address is a link to what is shown; it is sent nowhere. */
 async function copyLink(store) {
-  const link = linkOf(store);
-  if (link === null) return t`this text is too long for a link`;
+  const { link, size } = linkOf(store);
+  if (size > LONGEST) {
+    const [own, most] = [size, LONGEST].map(count);
+    return t`this text is too long for a link: ${own} characters of at most ${most}
+      (outside A to Z a letter takes up to twelve)`;
+  }
   await navigator.clipboard.writeText(link);
-  return t`link copied`;
+  const isFile = location.protocol === "file:";
+  return isFile ? t`link copied; it opens this file on this computer only` : t`link copied`;
 }
 
 /* The views that are seen, as the picture of a document within a picture. */
@@ -46,7 +54,6 @@ async function picture() {
   const root = document.documentElement;
   const { width, height } = document.querySelector("main").getBoundingClientRect();
   const copy = root.cloneNode(true);
-  copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
   const style = copy.querySelector("head").appendChild(document.createElement("style"));
   const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
   style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
@@ -55,6 +62,12 @@ async function picture() {
     const [option] = control.selectedOptions ?? [];
     controlsOf(copy)[at].replaceChildren(option?.cloneNode(true) ?? control.value);
   });
+  root.querySelectorAll("main canvas").forEach((canvas) => { // nor is what was painted
+    const image = new Image();
+    Object.assign(image, { src: canvas.toDataURL(), className: canvas.className });
+    copy.querySelectorAll("main canvas")[0].replaceWith(image);
+  });
+  copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
   const drawing = document.createElementNS(SVG, "svg");
   for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
   drawing.style.fontSize = getComputedStyle(root).fontSize;
@@ -70,20 +83,25 @@ async function picture() {
   return canvas.convertToBlob();
 }
 
-/* A row a token: its words, what it adds, and what passes through each head at its position. */
+/* A row a token, and one of the biases: what it adds, and of that each head's share. */
 function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
-  const names = found.places.map(([layer, head]) => `layer ${layer} head ${head}`);
+  const { places } = found;
+  const names = places.map(([layer, head]) => `layer ${layer} head ${head}`);
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
-    return [token, found.words[at], ...found.places.map((place) => found.ofHead(...place)[at])];
+    const shares = places.map((place) => found.ofHead(...place)[at]);
+    return [token, found.words[at], ...shares, found.past[at]];
   });
-  // What a spreadsheet would run as a formula is quoted.
+  const biases = places.map((place) => found.headBias(...place));
+  rows.push(["biases", found.biases, ...biases, found.pastBiases]);
+  // A ' before what a spreadsheet would run as a formula, also where it cuts a line at each ;.
   const cell = (value) => {
-    const isFormula = /^\s*[=+\-@]/.test(value) && Number.isNaN(Number(value));
-    return `"${isFormula ? "'" : ""}${String(value).replaceAll('"', '""')}"`;
+    const guarded = String(value).replace(/(^|[;\t\r\n])(?='*[\s"]*[=+\-@＝＋－＠])/g, "$1'");
+    return `"${(typeof value === "number" ? String(value) : guarded).replaceAll('"', '""')}"`;
   };
-  const lines = [["token", "contribution", ...names], ...rows].map((row) => row.map(cell).join());
+  const all = [["token", "contribution", ...names, "past every head"], ...rows];
+  const lines = all.map((row) => row.map(cell).join());
   return new Blob(["\ufeff", `${lines.join("\r\n")}\r\n`], { type: "text/csv" });
 }
 

@@ -1,12 +1,13 @@
 /* What the reader chose and what was fetched; and how layers and heads are called. */
 
 import { page } from "./api.js";
-import { t } from "./strings.js";
+import { language, t } from "./strings.js";
 
 class Store {
   constructor(values) {
     Object.assign(this, values);
     this.listeners = [];
+    this.changes = new Map(); // how often each value changed
     this.draw = () => null; // after every change
   }
 
@@ -17,11 +18,20 @@ class Store {
   /* Change values; each listener of one that really changed is told once. */
   set(changes) {
     const changed = Object.keys(changes).filter((name) => !Object.is(this[name], changes[name]));
-    for (const name of changed) this[name] = changes[name];
+    for (const name of changed) {
+      this[name] = changes[name];
+      this.changes.set(name, (this.changes.get(name) ?? 0) + 1);
+    }
     for (const [names, listener] of this.listeners) {
       if (names.some((name) => changed.includes(name))) listener();
     }
     if (changed.length > 0) this.draw();
+  }
+
+  /* A number that grows with each change of a value that is none of these. */
+  revision(others) {
+    const counts = [...this.changes].map(([name, count]) => (others.includes(name) ? 0 : count));
+    return counts.reduce((sum, count) => sum + count, 0);
   }
 
   /* The chosen text as the index has it, or null. */
@@ -64,8 +74,15 @@ class Store {
     this.set({ errors: { ...this.errors, ...messages } });
   }
 
-  chooseHead(layer, head) {
-    this.set({ layer, head, headChosen: true });
+  /* Show the map of a head, under its row or, on a wall of maps, beside them. */
+  chooseHead(layer, head, isUnfolded = true) {
+    this.set({ layer, head, headChosen: true, isUnfolded });
+  }
+
+  /* Unfold the map of a head under its row, or fold it. */
+  unfoldHead(layer, head) {
+    const isThere = this.isUnfolded && this.layer === layer && this.head === head;
+    this.set({ layer, head, headChosen: true, isUnfolded: !isThere });
   }
 
   /* Hold other classes against each other; that makes an entry in the history. */
@@ -78,7 +95,7 @@ class Store {
     const ablated = new Map(this.ablated);
     if (state === "on") ablated.delete(`${layer},${head}`);
     else ablated.set(`${layer},${head}`, state);
-    this.set({ ablated, layer, head, headChosen: true, isChoice: true });
+    this.set({ ablated, isChoice: true });
   }
 
   chooseStep(step) {
@@ -103,6 +120,10 @@ const EMPTY = {
   unit: "word", // that contributions are summed over
   pair: null, // the classes that are held against each other, by their places: [asked, against]
   chosen: null, // the pair that was chosen by hand, of this text or of one before
+  isUnfolded: false, // whether the chosen head's map is
+  mode: "looks", // of maps: where a head looks, or what "passes" through it
+  history: new Map(), // step -> the maps of the shown text, as far as they are fetched
+  isPlaying: false, // whether the steps are shown one after the other
   lit: null, // the token of the word that is pointed at
   canSwitch: false, // whether the network runs here, with heads on or off
   ablated: new Map(), // "layer,head" -> an ablation; of a page in which the network runs
@@ -118,11 +139,17 @@ export function newStore() {
   return new Store(EMPTY);
 }
 
+/* The number of a layer as its readers count: 第1層 is the first. */
+function numberOf(layer) {
+  return language === "ja" ? Number(layer) + 1 : layer;
+}
+
 /* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
   const numbers = layers.map((name) => /(?:^layer |\.)(\d+)(?:$|\.)/.exec(name)?.[1]);
   const areApart = new Set(numbers).size === layers.length && !numbers.includes(undefined);
-  return areApart ? t`layer ${numbers[layer] ?? layer}` : (layers[layer] ?? t`layer ${layer}`);
+  if (!areApart && layers[layer]) return layers[layer];
+  return t`layer ${numberOf(areApart ? (numbers[layer] ?? layer) : layer)}`;
 }
 
 /* A head as people call it: without its layer where there is one layer. */

@@ -1,14 +1,15 @@
 /* The text, each word coloured by what it adds to the log-odds; plain where that is not known. */
 
-import { contributionsOf, otherContributions, sumOf } from "./contributions.js";
+import { contributionsOf, otherContributions } from "./contributions.js";
 import {
   Failure, Panel, chooser, classLabel, formatSigned, isolated, legible, pointing, tint,
+  useRow,
 } from "./parts.js";
-import { html, useState } from "./preact.js";
+import { html } from "./preact.js";
+import { addedUp } from "./rounding.js";
 import { parts, t } from "./strings.js";
 import { directionOf, languageOf, unitsOf, unreadOf } from "./words.js";
 
-const STEPS = { ltr: { ArrowLeft: -1, ArrowRight: 1 }, rtl: { ArrowLeft: 1, ArrowRight: -1 } };
 const UNITS = [["word", t`by word`], ["token", t`by token`]];
 const NUMBERED = 0.12; // share of the scale, from which a word has its number
 const CHANGED = 8; // words of another text that are named
@@ -18,11 +19,11 @@ const SIDES = ["A", "B"];
 /* Units of a text as buttons in a row, which is one stop of the Tab key: arrow keys move along it.
    `words` has what each adds, as contributions have it; null where that is not known. */
 function Units({ store, shownText, words, scale, label }) {
-  const [focus, setFocus] = useState(0);
   const { text, special, segments } = shownText;
   const units = words?.units ?? unitsOf(shownText, "token");
   const own = shownText === store.shownText ? store : { lit: null, query: null };
   const isIn = (token, { start, end }) => token !== null && token >= start && token < end;
+  const { tabOf, focusOn, onkeydown } = useRow(units.length);
   const nodes = units.map((each, at) => {
     const value = words?.sums[at] ?? null;
     const names = ["token"];
@@ -36,27 +37,19 @@ function Units({ store, shownText, words, scale, label }) {
     return html`<button
       type="button" key=${at} ...${tint(value, scale, names.join(" "))} title=${title}
       aria-label=${title} data-place=${at} data-token=${each.start}
-      tabindex=${at === Math.min(focus, units.length - 1) ? 0 : -1}
+      tabindex=${tabOf(at)}
     >${isolated(each.word)}${words && html`<small dir="ltr">${number}</small>`}</button>`;
   });
-  const placeOf = ({ target }) => Number(target.closest("[data-place]")?.dataset.place ?? NaN);
-  const move = (event) => {
-    const step = STEPS[event.target.closest("[dir]").dir][event.key];
-    const next = { Home: 0, End: units.length - 1 }[event.key] ?? placeOf(event) + step;
-    if (Number.isNaN(next)) return;
-    event.preventDefault();
-    event.currentTarget.querySelector(`[data-place="${next}"]`)?.focus();
-  };
   const listeners = pointing(store);
-  const focusOn = (event) => {
-    setFocus(placeOf(event));
+  const onfocusin = (event) => {
+    focusOn(event);
     listeners.onfocusin(event);
   };
   // A pair has a direction for each block.
   return html`<div
     class=${words ? "tokens signed" : "tokens"} role="group" aria-label=${label}
     dir=${segments ? "ltr" : directionOf(text)} lang=${languageOf(text)}
-    ...${listeners} onfocusin=${focusOn} onkeydown=${move}
+    ...${listeners} onfocusin=${onfocusin} onkeydown=${onkeydown}
   >${segments ? blocksOf(nodes, units, shownText) : nodes}</div>`;
 }
 
@@ -86,7 +79,8 @@ export function TextView({ store, children }) {
   const found = contributionsOf(store);
   const words = found?.inWords(shownText, unit);
   const unread = unreadOf(shownText);
-  const rest = unread && html`<p class="unread" dir=${directionOf(unread.rest)}>
+  // A box above has the whole text.
+  const rest = unread && !children && html`<p class="unread" dir=${directionOf(unread.rest)}>
     ${legible(unread.rest.trim(), LEFT)}
   </p>`;
   const chooseUnit = (each) => store.set({ unit: each });
@@ -108,9 +102,9 @@ export function TextView({ store, children }) {
 
 function legendOf(store, { asked, against }, { scale }) {
   const [near, far] = [asked, against].map((place) => classLabel(store, place));
-  return html`<span class="scale">
+  return html`<span class="scale" title=${t`linear; full colour: ${`±${scale.toFixed(2)}`}`}>
     ${far}<span class="ramp" aria-hidden="true"></span>${near}
-    <small>${t`linear; full colour: ${`±${scale.toFixed(2)}`}`}</small>
+    <small>±${scale.toFixed(2)}</small>
   </span>`;
 }
 
@@ -133,25 +127,30 @@ function besideOf(store, found, { scale }) {
       store=${store} shownText=${text} words=${words} scale=${scale}
       label=${t`Words of what is compared with`}
     />
-    <p class="changes">${changesOf(store, found, words)}</p>
+    <p class="changes">${changesOf(store, found, other, words)}</p>
   </div>`;
 }
 
-/* The words that add most more or less here than there; equal words as one. */
-function changesOf(store, found, others) {
+/* The words that add most more or less here than there, of the same two classes; equal words as
+   one. */
+function changesOf(store, found, other, others) {
   const own = found.inWords(store.shownText, store.unit);
   const changes = new Map(own.groups.map(({ word, value }) => [word, value]));
   for (const { word, value } of others.groups) changes.set(word, (changes.get(word) ?? 0) - value);
   const ranked = [...changes].filter(([, value]) => Math.abs(value) >= 0.005);
   ranked.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-  const named = ranked.slice(0, CHANGED).flatMap(([word, value], at) => {
+  const shown = ranked.slice(0, CHANGED);
+  const named = shown.flatMap(([word, value], at) => {
     return [at === 0 ? "“" : ", “", isolated(word), `” ${formatSigned(value)}`];
   });
-  const rest = sumOf(ranked.slice(CHANGED).map(([, value]) => value));
-  const more = ranked.length > CHANGED ? t`, others ${formatSigned(rest)}` : "";
+  const all = addedUp([found.shown.total, -other.shown.total]);
+  const rest = addedUp([all, ...shown.map(([, value]) => -value)]);
+  const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
+  const more = t`, others and biases ${formatSigned(rest)}`;
+  const end = parts` = ${formatSigned(all)} log-odds of ${first} over ${second}`;
   const { classes } = store.index;
   const now = store.maps.prediction(classes).predicted;
   const before = store.other.maps.prediction(classes).predicted;
   const turned = parts`What turned ${isolated(before)} into ${isolated(now)}: `;
-  return [now === before ? t`What changed: ` : turned, named, more];
+  return [now === before ? t`What changed: ` : turned, named, rest !== 0 && more, end];
 }

@@ -2,7 +2,9 @@
 
 import { page } from "./api.js";
 import { Failure, button, chooser, legible } from "./parts.js";
+import { Play } from "./history.js";
 import { html } from "./preact.js";
+import { moveStep } from "./steps.js";
 import { t } from "./strings.js";
 
 const STEPS = [
@@ -25,7 +27,7 @@ export function Toolbar({ store, tools }) {
       ${isChosen && compareChoice(store, texts)}
       <div class="tools">${tools}</div>
     </div>
-    ${page === null && slider(store)}
+    ${page === null && [slider(store), newRun(store)]}
     <${Failure} message=${errors.runs} />
   </header>`;
 }
@@ -38,10 +40,7 @@ function runChoice(store) {
   const options = store.runs.map(({ run, error }) => {
     return [run, run + (error ? t` (cannot be read)` : "")];
   });
-  const choose = (run) => {
-    const ofRun = { step: null, stepChosen: false, follow: true, pair: null, chosen: null };
-    store.set({ run, ...ofRun, key: null });
-  };
+  const choose = (run) => chooseRun(store, run);
   return labelled("run", t`Run`, store.run ?? "", options, choose);
 }
 
@@ -75,11 +74,30 @@ function compareChoice(store, texts) {
   ];
 }
 
-/* Show the step a number of steps further on. */
-export function moveStep(store, by) {
-  const { steps, place } = store;
-  const step = steps[Math.min(steps.length - 1, Math.max(0, place + by))];
-  if (step) store.chooseStep(step.step);
+/* Another run that trains, which is one click away. */
+function newRun(store) {
+  const other = store.runs.find(({ run, training }) => training && run !== store.run);
+  if (!other) return null;
+  const [step, total] = other.training;
+  const words = t`● ${other.run} is training, step ${step} of ${total}`;
+  return html`<div class="line">${button(words, () => chooseRun(store, other.run))}</div>`;
+}
+
+function chooseRun(store, run) {
+  const ofRun = { step: null, stepChosen: false, follow: true, pair: null, chosen: null };
+  store.set({ run, ...ofRun, key: null });
+}
+
+/* That the shown run trains, and a button to show each step as it comes. */
+function progress(store) {
+  const { training } = store.listed ?? {};
+  if (!training) return null;
+  const last = store.steps.at(-1).step;
+  const follow = () => store.set({ step: last, follow: true, stepChosen: true });
+  return [
+    html`<span class="training">${t`training, step ${training[0]} of ${training[1]}`}</span>`,
+    store.follow || button(t`Follow`, follow, { title: t`show each step as it is recorded` }),
+  ];
 }
 
 /* One slider for the step, over maps and numbers at once. */
@@ -93,6 +111,7 @@ function slider(store) {
   const choose = (event) => moveStep(store, Number(event.target.value) - place);
   return html`<div class="line steps">
     ${icon("‹", t`One step back (,)`, -1)}${icon("›", t`One step forward (.)`, 1)}
+    <${Play} store=${store} />
     <input
       type="range" min="0" max=${steps.length - 1} value=${place} aria-label=${t`Step`}
       aria-valuetext=${t`step ${step}`} oninput=${choose}
@@ -100,5 +119,6 @@ function slider(store) {
     <output class=${shown === step ? "now" : "now pending"}>${t`step ${step}`}</output>
     ${index.best === step && html`<span class="best">${t`best step`}</span>`}
     <span class="kept">${t`${place + 1} of ${steps.length} recorded steps`}</span>
+    ${progress(store)}
   </div>`;
 }

@@ -30,14 +30,14 @@ from headscope.tab.summaries import add_summary
 CONTRIBUTIONS = "contributions"  # to the predicted class
 HEADLINE = "answer"  # which heads matter
 DETAILS = "answer_details"
-WORDS = "words"  # that add most to each class, and their sums
+WORDS = "words"  # that add most to each class: mean, interval, number of texts
 ABLATION = "ablation"  # head -> increase of the loss without it, its standard error
 MOST_CLASSES = 150  # a picture of their confusion matrix has 60 million pixels
 PACKAGES = ("headscope", "torch", "lightning", "datasets", "tokenizers", "scikit-learn")
 
 
 @dataclass
-class Report:
+class Results:
     """The results of a run. N test texts, C classes."""
 
     folder: Path
@@ -117,11 +117,11 @@ def plain(facts: Any) -> Any:
     return {re.sub(r"\W+", "_", name.lower()): plain(value) for name, value in facts.items()}
 
 
-def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
+def write_summaries(loggers: Sequence[Logger], results: Results) -> None:
     """Write the scores by each logger; the first, TensorBoard's, has pictures and settings too."""
-    step = report.facts_of_training["steps"]
-    splits = {"best_validation": report.validation, "test": report.test}  # HParams' order
-    others = {name: other.scores for name, other in report.compared.items()}
+    step = results.facts_of_training["steps"]
+    splits = {"best_validation": results.validation, "test": results.test}  # HParams' order
+    others = {name: other.scores for name, other in results.compared.items()}
     values = {
         f"{who}/{name}": value
         for who, scores in {**splits, **others}.items()
@@ -130,28 +130,28 @@ def write_summaries(loggers: Sequence[Logger], report: Report) -> None:
     for logger in loggers:
         logger.log_metrics(values, step)
     writer: SummaryWriter = loggers[0].experiment  # type: ignore[attr-defined]
-    for name, (sides, counts) in report.test.tables(report.labels).items():
+    for name, (sides, counts) in results.test.tables(results.labels).items():
         if len(counts) <= MOST_CLASSES:
             sides = [*map(shown, sides)]  # names may have line ends
             picture = confusion_picture(counts, sides)
             writer.add_image(f"test/{name}", picture, step, dataformats="HWC")
-    probabilities = report.objective.probabilities(report.logits)
-    classes = report.objective.has(report.targets, len(report.labels))
-    for number, label in enumerate(report.labels):
+    probabilities = results.objective.probabilities(results.logits)
+    classes = results.objective.has(results.targets, len(results.labels))
+    for number, label in enumerate(results.labels):
         writer.add_pr_curve(f"test/{label}", classes[:, number], probabilities[:, number], step)
     # In the run's own event file; SummaryWriter.add_hparams would open a run of its own.
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
-        for key, value in flatten(asdict(report.config)).items()
+        for key, value in flatten(asdict(results.config)).items()
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
-    if report.tempered:
-        error = report.tempered["test"].calibration_error
-        title = f"at temperature {report.temperature:.3f}: calibration error {error:.4f}"
-        shares = (report.logits.double() / report.temperature).softmax(dim=-1)
+    if results.tempered:
+        error = results.tempered["test"].calibration_error
+        title = f"at temperature {results.temperature:.3f}: calibration error {error:.4f}"
+        shares = (results.logits.double() / results.temperature).softmax(dim=-1)
         confidence, prediction = shares.max(dim=-1)
-        is_correct = prediction == report.targets
+        is_correct = prediction == results.targets
         picture = reliability_picture(confidence.numpy(), is_correct.numpy(), title)
         writer.add_image("test/reliability", picture, step, dataformats="HWC")
     for logger in loggers:

@@ -1,0 +1,147 @@
+"""Which tokens make up a word: pieces are joined, words without spaces are cut, special tokens are none."""
+
+import re
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from headscope.data.tokenizer import token_places, train_tokenizer, units_of, word_spans
+from headscope.settings.config import TokenizerConfig
+
+TEXTS = [
+    "I don't want a refund: it's 3.14 or 1,000.",
+    "カードが二重に請求されました。10月3日にGoogleで公開",
+    "我被重复扣款两次，请退款",
+    "한국어 단어",
+    "👨‍👩‍👧 🇯🇵 👍🏽!",
+]
+WORDS = [
+    ["I", "don't", "want", "a", "refund", ":", "it's", "3.14", "or", "1,000", "."],
+    ["カードが", "二重に", "請求されました", "。", "10月3日に", "Googleで", "公開"],
+    ["我", "被", "重复", "扣款", "两", "次", "，", "请", "退款"],
+    ["한국어", "단어"],
+    ["👨<U+200D>👩<U+200D>👧", "🇯🇵", "👍🏽", "!"],
+]
+FRAME = {"single": "<s> $A </s>", "pair": "<s> $A </s> $B </s>"}
+
+
+@cache
+def tokenizer_of(kind: str) -> Tokenizer:
+    """A tokenizer of a kind of transformers' models, with pieces of few letters; or one of ours."""
+    if kind in ("words", "bpe"):
+        return train_tokenizer(iter(TEXTS), TokenizerConfig(kind=kind, vocab_size=300))
+    letters = sorted({*"".join(TEXTS)} - {" "})
+    special = ["<s>", "</s>", "<unk>"]
+    if kind == "wordpiece":
+        names = [*special, "ref", "##und", "ᄒ", *letters, *(f"##{letter}" for letter in letters)]
+        vocabulary = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    elif kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram())
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(
+            vocab_size=90, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+        tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    else:  # byte-level, with the space before a word as its first letter, as GPT-2
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            special_tokens=special, initial_alphabet=alphabet, show_progress=False, vocab_size=265
+        )
+        tokenizer.train_from_iterator(TEXTS, trainer)
+    ids = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(**FRAME, special_tokens=ids)
+    return tokenizer
+
+
+def words(kind: str, *texts: str) -> list[str]:
+    return [word.name for word in word_spans(tokenizer_of(kind).encode(*texts), texts)]
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram", "gpt"])
+@pytest.mark.parametrize("place", range(len(TEXTS)))
+def test_pieces_of_every_kind_of_tokenizer_are_joined_into_the_same_words(
+    kind: str, place: int
+) -> None:
+    found = words(kind, TEXTS[place])
+    if kind == "wordpiece" and place == 4:  # a word of unknown signs is one token
+        assert "".join(found) == "".join(WORDS[place])
+    else:
+        assert found == WORDS[place]
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram", "gpt"])
+def test_the_words_of_a_pair_are_of_one_text_and_special_tokens_are_no_words(kind: str) -> None:
+    encoding = tokenizer_of(kind).encode("a refund", "refund or")
+    found = word_spans(encoding, ("a refund", "refund or"))
+    assert [word.name for word in found] == ["a", "refund", "refund", "or"]
+    covered = {at for word in found for at in range(word.start, word.end)}
+    special = {at for at, side in enumerate(encoding.sequence_ids) if side is None}
+    assert special
+    assert covered == {*range(len(encoding.ids))} - special
+
+
+def test_a_space_that_is_a_token_goes_with_the_word_after_it() -> None:
+    vocabulary = {"<unk>": 0, "▁": 1, "請求": 2, "に": 3}
+    tokenizer = Tokenizer(models.Unigram([(name, 0.0) for name in vocabulary], 0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    encoding = tokenizer.encode("請求に 請求")
+    assert encoding.tokens == ["▁", "請求", "に", "▁", "請求"]
+    found = [tuple(word) for word in word_spans(encoding, ("請求に 請求",))]
+    assert found == [("請求に", 0, 3), ("請求", 3, 5)]
+
+
+def test_what_is_left_out_of_a_long_text_changes_no_word() -> None:
+    tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
+    tokenizer.enable_truncation(6)
+    encoding = tokenizer.encode("請求 退款 a b c", "あ")
+    both = [word.name for word in word_spans(encoding, ("請求 退款 a b c", "あ"))]
+    assert both == ["請求", "あ"]
+    alone = tokenizer.encode("二重に請求")  # only what is read chooses the language, and its words
+    assert [word.name for word in word_spans(alone, ("二重に請求",))] == ["二重に", "請"]
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.text(max_size=30), st.none() | st.text(max_size=12))
+@pytest.mark.parametrize("kind", ["words", "bpe", "gpt"])
+def test_whatever_the_text_each_token_is_in_one_word_and_each_name_is_of_the_text(
+    kind: str, first: str, second: str | None
+) -> None:
+    texts = (first,) if second is None else (first, second)
+    encoding = tokenizer_of(kind).encode(*texts)
+    found = word_spans(encoding, texts)
+    covered = [at for word in found for at in range(word.start, word.end)]
+    assert covered == [at for at, side in enumerate(encoding.sequence_ids) if side is not None]
+    assert all(word.name for word in found)
+    for (start, end), side in zip(
+        token_places(encoding, texts), encoding.sequence_ids, strict=True
+    ):
+        assert 0 <= start <= end <= (0 if side is None else len(texts[side]))
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.text(max_size=40))
+def test_units_are_runs_that_hold_every_character_once(text: str) -> None:
+    units = units_of(text)
+    assert len(units) == len(text)
+    assert units == sorted(units)
+    assert {*units} == {*range(len({*units}))}
+    for at in range(1, len(text)):
+        if re.fullmatch("[A-Za-z0-9]{2}", text[at - 1 : at + 1]):
+            assert units[at - 1] == units[at], "letters and digits are never cut"
