@@ -29,13 +29,9 @@ from headscope.heads.integrations.sequence_classifier import (
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.study import Study
+from headscope.model.checkpoint import described, find_checkpoint, read_tokenizer
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import (
-    described,
-    find_checkpoint,
-    import_transformers,
-    read_tokenizer,
-)
+from headscope.model.pretrained import import_transformers
 from headscope.pages.show import head_view, with_page
 from headscope.record.explanation import WORDS_NAMED, signed
 from headscope.record.schema import JOIN

@@ -54,8 +54,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode, named_layers, texts_apart
-from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
+from headscope.heads.capture import device_of, eval_mode, named_layers
+from headscope.heads.fixed_gates import FixedGates, HeadOutputs
+from headscope.heads.gate_rules import depends
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import MultiLabel, Objective, Reading
@@ -380,43 +381,6 @@ def split_likeliest(model: nn.Module, batch: Batch, reading: Reading) -> Contrib
         moved(read, device_of(model)).inputs,
         batch.token_ids.shape[1],
         lambda logits: likeliest_log_odds(reading.scaled(logits), reading.objective),
-    )
-
-
-class MeanContributions(NamedTuple):
-    """Means over texts of what `split_likeliest` finds.
-
-    Attributes:
-        against: what the likeliest class is held against.
-        texts: their number.
-        heads: through each head of each layer.
-        past: past each layer.
-        biases: added before the attention of each layer, and after the last.
-    """
-
-    against: str
-    texts: int
-    heads: list[list[float]]
-    past: list[float]
-    biases: list[float]
-
-
-def mean_contributions(
-    model: nn.Module, batches: Iterable[Batch], reading: Reading
-) -> MeanContributions:
-    """Return the means over texts of what `split_likeliest` finds."""
-    of_batches = []
-    for batch in texts_apart(model, batches):
-        parts = split_likeliest(model, batch, reading)
-        heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # [B, H] each
-        of_batches.append((*heads, parts.past[..., 0], parts.biases[..., 0]))
-    *layers, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
-    return MeanContributions(
-        "its absence" if isinstance(reading.objective, MultiLabel) else "the runner-up",
-        len(biases),
-        [of_layer.mean(dim=0).tolist() for of_layer in layers],
-        past.mean(dim=0).tolist(),
-        biases.mean(dim=0).tolist(),
     )
 
 

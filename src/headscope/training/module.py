@@ -18,14 +18,10 @@ from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
+from headscope.model.checkpoint import Checkpoint
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
-from headscope.model.pretrained import (
-    Checkpoint,
-    PretrainedClassifier,
-    build_frozen,
-    build_pretrained,
-)
+from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.setup import Chosen, Classifier, Setup

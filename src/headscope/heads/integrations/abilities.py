@@ -14,7 +14,7 @@ from headscope.heads.capture import ablate, device_of, eval_mode, headed_layers,
 from headscope.heads.contributions import explain
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.model.pretrained import why_not_trained
+from headscope.model.checkpoint import why_not_trained
 from headscope.record.explanation import MOST_MISSED, signed
 
 EXPORTED = "headscope export writes networks that were trained from scratch, or on model.features"
