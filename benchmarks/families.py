@@ -39,6 +39,7 @@ SIZES: dict[int, str] = {
 IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3}
 IDS |= {"sep_token_id": 3, "decoder_start_token_id": 2}
 ROTARY = {"qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "head_dim": 4}
+MOST_WEIGHTS = 10**7
 OWN: dict[str, dict[str, Any]] = {  # of some families
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3"), ROTARY),
     "longformer": {"attention_window": 4},
@@ -85,6 +86,12 @@ def make_model(kind: str) -> Any:
     )
     options = {name: value for name, value in (sizes | IDS).items() if name in known}
     config = transformers.AutoConfig.for_model(kind, **(options | OWN.get(kind, {})), num_labels=2)
+    if getattr(made, "is_encoder_decoder", False):
+        config.decoder_start_token_id = IDS["decoder_start_token_id"]
+    with torch.device("meta"):
+        draft = transformers.AutoModelForSequenceClassification.from_config(config)
+    if sum(weight.numel() for weight in draft.parameters()) > MOST_WEIGHTS:
+        raise ValueError("no small one is made by these sizes")
     torch.manual_seed(0)
     model = transformers.AutoModelForSequenceClassification.from_config(config).float().eval()
     with torch.no_grad():

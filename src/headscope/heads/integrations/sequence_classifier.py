@@ -146,7 +146,7 @@ class SequenceClassifier(PretrainedClassifier):
         try:
             with eval_mode(self), torch.no_grad():
                 self(*moved(batch, device_of(self)).inputs)
-        except (AssertionError, IndexError, RuntimeError, TypeError) as error:
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError) as error:
             raise ValueError(
                 f"{type(self.model).__name__}: expected a sequence classifier, which is called with"
                 f" input_ids and attention_mask [1, T]; it raises {first_line(error)}"

@@ -289,6 +289,12 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
                 f"{type(model).__name__}: does not use transformers' AttentionInterface and"
                 " returned no attention maps"
             )
+        rows = [weights.detach().float() for weights in maps.values()]
+        if any(bool((each < -1e-3).any() or (each.sum(dim=-1) > 1.01).any()) for each in rows):
+            raise NotObservedError(
+                f"{type(model).__name__}: returned attention scores, not weights, whose rows sum to"
+                " 1"
+            )
         for name, weights in maps.items():
             observer(name, call_with(weights))
 
