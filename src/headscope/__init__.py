@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headscope.attention import HeadedAttention as HeadedAttention
     from headscope.attention import MultiHeadAttention as MultiHeadAttention
+    from headscope.cli.from_python import train_with as train
     from headscope.ground.errors import ConfigError as ConfigError
     from headscope.ground.errors import DataError as DataError
     from headscope.ground.errors import RunError as RunError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from headscope.record.schema import Text as Text
     from headscope.record.writer import HeadRecorder as HeadRecorder
     from headscope.runs.run import Prediction as Prediction
-    from headscope.training.train import train_with as train
 
 __version__ = "0.1.0"
 
@@ -49,7 +49,7 @@ _MODULES = {
     "record.explanation": ("Explanation",),
     "runs.run": ("Prediction",),
     "pages.shown_run": ("Run", "load"),
-    "training.train": ("train",),
+    "cli.from_python": ("train",),
     "heads.integrations.abilities": ("abilities",),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "pages.show": ("HeadView", "show"),

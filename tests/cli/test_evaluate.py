@@ -6,10 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from headscope.cli.evaluate import evaluate
+from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
@@ -148,10 +151,8 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
     kept = json.loads((folder / "evaluations/new_2.json").read_text())
     assert kept["against"]["differences"]["accuracy"] == [0, 0, 0]
     for wrong, message in (
-        (
-            other[:2],
-            "expected a column prediction and a row for each of 8 texts, got 2 rows with text",
-        ),
+        (other[:2], "expected a row for each of 8 texts, got 2"),
+        ([{"text": "a"}], "expected a column 'prediction', got text"),
         (other[::-1], "row 0: has another text: a sad day"),
         ([{**row, "prediction": "x"} for row in rows], "expected the classes bad, good, got x"),
     ):
@@ -171,3 +172,46 @@ def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path:
     found = [json.loads(text) for text in kept if text != "{"]
     assert sorted(Path(each["path"]).parent.name for each in found) == ["feb", "jan"]
     assert {each["step"] for each in found} == {plain.report.facts_of_training["best_step"]}
+
+
+def test_texts_that_a_run_has_learned_are_counted_and_left_out_beside(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    train = own_corpus(load_run(folder)).splits["train"]
+    texts = [*train["text"]][:6]
+    learned = [{"text": f"  {text.upper()}", "label": "good"} for text in texts]
+    new = [{"text": f"{word} and lovely", "label": "good"} for word in ("red", "green", "blue")]
+    data = OtherDataConfig(path=write(tmp_path / "learned.csv", learned))
+    _, shown = score(folder, data)
+    assert f"6 of 6 texts are in what {folder} was trained or chosen on" in " ".join(shown.split())
+    kept = json.loads((folder / "evaluations/learned.json").read_text())
+    assert kept["learned"] == {"texts": 6, "without": None}
+    data = OtherDataConfig(path=write(tmp_path / "mixed.csv", learned + new))
+    _, shown = score(folder, data)
+    kept = json.loads((folder / "evaluations/mixed.json").read_text())
+    assert kept["learned"]["texts"] == 6
+    assert kept["learned"]["without"]["accuracy"] == 1.0
+    assert "without them, on 3 texts: accuracy 1.0000" in " ".join(shown.split())
+    score(folder)  # the test texts that it was cut from
+    assert json.loads((folder / "evaluations/reviews-test.json").read_text())["learned"] is None
+
+
+def test_texts_that_either_run_has_learned_are_left_out_of_a_comparison(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    other = plain.copy(tmp_path / "other")
+    setup, model, chosen = load_model(other)
+    texts = ["a sad day", "a lovely day", "a cold day"]
+    keys = torch.from_numpy(np.unique(text_keys([(text,) for text in texts[:2]])))
+    save_model(other, replace(setup, learned=keys), model, chosen)
+    data = OtherDataConfig(
+        path=write(tmp_path / "new.csv", [{"text": text, "label": "bad"} for text in texts])
+    )
+    config = EvaluateConfig(str(folder), against=str(other), accelerator="cpu", data=data)
+    with pytest.warns(UserWarningMessage, match=r"2 of 3 texts are in what .*other"):
+        evaluate(config, Console(file=io.StringIO()))
+    kept = json.loads((folder / "evaluations/new.json").read_text())
+    assert kept["learned"] is None
+    assert kept["against"]["without learned texts"]["accuracy"] in (0, 1)

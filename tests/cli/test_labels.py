@@ -1,6 +1,7 @@
 """`headscope labels` finds planted errors, and data.drop_rows drops or corrects them."""
 
 import csv
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,19 @@ def test_a_file_of_other_data_is_one_message(
     config = replace(configured(tmp_path).data, drop_rows=write(tmp_path / "a.csv", [row]))
     with pytest.raises(DataError, match=message):
         load_corpus(config)
+
+
+def test_a_fold_repeats_no_note_of_the_run(tmp_path: Path) -> None:
+    rows = reviews(60)
+    rows += [{"text": f"lovely {row['text']}", "label": "Good"} for row in rows[:8]]
+    config = configured(tmp_path, rows, max_epochs=1)
+    with pytest.warns(UserWarningMessage, match="differ in spelling alone"):
+        report = train(config, Console(quiet=True))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        output = str(tmp_path / "labels.csv")
+        labels(LabelsConfig(run=str(report.folder), output=output, folds=2), Console(quiet=True))
+    assert not [each for each in caught if "headscope-" in str(each.message)]
 
 
 def test_several_labels_a_text_are_one_message(any_classes: Trained) -> None:

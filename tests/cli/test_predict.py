@@ -16,8 +16,8 @@ import torch
 from headscope.cli import predict as module
 from headscope.cli.predict import predict
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.rows import Row
 from headscope.ground.errors import ConfigError, DataError, RunError
+from headscope.ground.plain_rows import Row
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.prediction import by_length
 from headscope.runs.run import load_run
@@ -200,7 +200,7 @@ def test_a_bounded_number_of_rows_is_held_whatever_the_files_size(
 
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 20)
     monkeypatch.setattr(module, "read_rows", endless)
-    monkeypatch.setattr(module, "_renamed", counted)
+    monkeypatch.setattr(module, "renamed", counted)
     predict(PredictConfig(str(run), "-", str(tmp_path / "out.jsonl"), accelerator="cpu"))
     assert given == done == 200
     assert max(held) <= 2 * 20  # the window that is read, and the one whose tokens are being made

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -15,9 +16,12 @@ from omegaconf import OmegaConf
 from rich.cells import cell_len
 from rich.console import Console
 
-from headscope.cli.sweep import show_table, verdict, write_table
+from headscope.cli.compose import compose, parse
+from headscope.cli.sweep import show_table, verdict, write_best, write_table
+from headscope.ground.signals import Stopped, continued
 from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import Scores
+from headscope.runs.folder import save_config
 from headscope.settings.config import InspectionConfig, TrainConfig
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -202,7 +206,7 @@ def test_of_a_loss_less_is_better_and_the_best_settings_resolve_nothing_of_this_
         ([0.032, 0.017, 0.047], "+3.2 points of test accuracy over TF-IDF (+1.7 to +4.7); take it"),
         ([0.01, -0.01, 0.03], "(-1.0 to +3.0); TF-IDF is as good, and trains in 2 s"),
         ([-0.02, -0.03, -0.01], "(-3.0 to -1.0); take TF-IDF, which trains in 2 s"),
-        (None, "with baseline=true it is compared with TF-IDF"),
+        (None, "; TF-IDF could not be fitted"),
     ],
 )
 def test_the_interval_decides_whether_the_best_is_worth_taking_over_tf_idf(
@@ -214,6 +218,64 @@ def test_the_interval_decides_whether_the_best_is_worth_taking_over_tf_idf(
         metrics["baseline"] = interval and {"differences": {"accuracy": interval}}
         job(tmp_path, number, {}, metrics=metrics)
     write_table(tmp_path)
-    found = verdict(tmp_path, "long-00000001")
+    found = verdict(tmp_path, ["long-00000001"])
     assert found.startswith("best: long-00000001")
     assert found.endswith(said)
+
+
+def test_the_last_line_is_of_all_seeds_of_the_best_and_of_their_texts(tmp_path: Path) -> None:
+    """Three seeds of +1, +3, +5 points: mean 3, t(2) = 4.303, s = 2; each with texts of +-2 points."""
+    for number, mean in enumerate((0.01, 0.03, 0.05)):
+        metrics = done(0.5)
+        metrics["seconds"]["baseline"] = 2.1
+        interval = [mean, mean - 0.02, mean + 0.02]
+        metrics["baseline"] = {"accuracy": 0.5, "differences": {"accuracy": interval}}
+        job(tmp_path, number, {"model.num_heads": "2", "seed": str(number)}, metrics=metrics)
+    half = math.hypot(2, 4.3027 * 2 / math.sqrt(3))
+    last = shown(tmp_path).splitlines()[-1]
+    assert f"and 2 other seeds: +3.0 points of test accuracy over TF-IDF ({3 - half:.1f} to" in last
+    assert f"to +{3 + half:.1f}); TF-IDF is as good" in last
+
+
+def test_no_word_of_a_heading_is_broken_and_the_table_is_markdown_and_latex_too(
+    tmp_path: Path,
+) -> None:
+    for number in range(4):
+        swept = {"optimizer.learning_rate": f"{number % 2}e-4", "seed": str(number // 2)}
+        swept["model.feedforward_size"] = str(512 * (1 + number % 2))
+        swept.pop("model.num_heads", None)
+        job(tmp_path, number, swept | {"model.num_heads": "2"}, metrics=done(0.5 + number / 10))
+    headings = {"optimizer.", "learning_", "rate", "feedforward_", "size", "validation", "seconds"}
+    assert headings <= {*shown(tmp_path, 100).split()}
+    narrow = shown(tmp_path, 80)  # where they do not fit, settings stand below
+    assert {"validation", "accuracy", "seconds"} <= {*narrow.split()}
+    assert "1: optimizer.learning_rate=1e-4, model.feedforward_size=1024" in narrow.splitlines()
+    markdown = (tmp_path / "sweep.md").read_text().splitlines()
+    heading = (
+        "| optimizer.learning_rate | model.feedforward_size | seeds |  | validation_macro_f1 |"
+    )
+    assert markdown[0].startswith(heading)
+    assert {line.count("|") for line in markdown} == {markdown[0].count("|")}
+    latex = (tmp_path / "sweep.tex").read_text()
+    assert r"optimizer.learning\_rate" in latex
+    assert r"0.7000 $\pm$ 0.1414" in latex
+
+
+def test_the_best_settings_are_the_same_again_though_a_text_has_dollars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a ${b} c", r"\${d}", "$e {f}", r"\\$", "${g"]
+    config = TrainConfig(inspection=InspectionConfig(probes=texts))
+    save_config(tmp_path / "job", config)
+    write_best(tmp_path, "job")
+    line = parse(["--config-dir", str(tmp_path), "--config-name", "best"], TrainConfig)
+    assert compose(line)["inspection"]["probes"] == texts
+
+
+def test_a_stopped_job_says_that_the_whole_command_continues() -> None:
+    stopped = Stopped(15, " at step 7; resume it: headscope train resume=a/b")
+    said = "stopped by SIGTERM at step 7; the same command again continues"
+    assert str(continued(stopped)) == said
+    assert (
+        str(continued(KeyboardInterrupt())) == "stopped by Ctrl-C; the same command again continues"
+    )

@@ -1,10 +1,12 @@
 """From a source to three splits: columns, labels of every kind, splits that are missing, and what is rejected."""
 
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,10 @@ def rows(corpus: Corpus) -> dict[str, Any]:
         ([True, False], ["true", "false"], ["false", "true"]),
         (["True", "false"], ["true", "false"], ["false", "true"]),
         (["TRUE", "unknown"], ["true", "unknown"], ["true", "unknown"]),
+        (["1", "1.0", "10", "2.0"], ["1", "1", "10", "2"], ["1", "2", "10"]),
+        (["1.0", "2.0"], ["1.0", "2.0"], ["1.0", "2.0"]),
+        (["1", "1.0", "1.5", "x"], ["1", "1.0", "1.5", "x"], ["1", "1.0", "1.5", "x"]),
+        (["[spam]", "{ham}"], ["[spam]", "{ham}"], ["[spam]", "{ham}"]),
         (
             ["good", "good ", " bad", "日本"],
             ["good", "good", "bad", "日本"],
@@ -95,6 +101,8 @@ def test_labels_of_every_kind_become_indices_into_their_names(
         ([[XYZ.str2int(name) for name in names] for names in SETS], List(XYZ), "xyz", ";"),
         ([" ;".join(names) for names in SETS], None, "xyz", ";"),
         ([" | ".join(names) for names in SETS], None, "xyz", "|"),
+        ([json.dumps(names) for names in SETS], None, "xyz", ";"),
+        ([json.dumps({"choices": names}) if names else "" for names in SETS], None, "xyz", ";"),
     ],
 )
 def test_a_text_with_several_labels_has_a_one_at_each_class(
@@ -127,6 +135,8 @@ def test_a_split_may_name_the_same_classes_in_another_way(
         (["y", "x", "y"], ["z", "y", "x"], [1, 2, 1], {}),
         ([True, False], ["false", "true"], [1, 0], {}),
         (["True", "FALSE"], ["false", "true"], [1, 0], {}),
+        (["1.0", "2"], ["1", "2"], [0, 1], {}),
+        (["1", "2.0"], ["1.0", "2.0"], [0, 1], {}),
         (["3", "", "5;3"], ["3", "5"], [[1, 0], [0, 0], [1, 1]], {"multi_label": True}),
         ([["y", "x"], [], ["y"]], ["z", "y", "x"], [[0, 1, 1], [0, 0, 0], [0, 1, 0]], {"multi_label": True}),
     ],
@@ -189,6 +199,11 @@ REJECTED: list[tuple[Dataset, dict[str, Any], str]] = [
     (table(["a,b", "b", "", "c"] * 20), SEVERAL, "data.label_separator=... (it is ';')"),
     *((table(labels), SEVERAL, f"got {labels[0]}; 0 or 1 for each class is not read: write the classes that a text has")
       for labels in ([[1, 0, 0], [0, 1]], [[1, 0], [0, 1]], [[1.0, 0.0], [0.0, 1.0]], [[True, False], None], [[1, 1, 0], [0, 0, 0]])),
+    *((table([cell, "x;y"] * 9), SEVERAL, f"cells hold lists or objects as text: {cell}; write them as JSON, [\"a\", \"b\"], or join the labels by ';'")
+      for cell in ("['a', 'b']", '["a"]', "[1, 0]", "[1 0]", "[]", '{"choices": ["a"]}')),
+    *((table([cell, "[]"] * 9), SEVERAL, "cells hold lists or objects as text: ") for cell in ('{"choices": "a"}', '[["a"]]', '["a", {}]')),
+    (table(['["a"]', '["b"]'] * 9), {}, 'cells hold lists or objects as text: ["a"]; set data.multi_label=true'),
+    (table(["[1, 0]", "[0, 1]"] * 9), SEVERAL, "0 or 1 for each class is not read"),
     (table([[1.0], [1.0, 0.5]]), SEVERAL, "got [1.0, 0.5]"),
     (table([[["x"]], [["y"]]]), SEVERAL, "column 'label': expected integers, strings or"),
     (table([[], []]), SEVERAL, "no text has a label"),
@@ -320,8 +335,33 @@ def test_texts_that_stand_in_two_splits_are_counted_in_a_warning() -> None:
     splits = DatasetDict(train=Dataset.from_dict(train), test=Dataset.from_dict(test))
     with pytest.warns(UserWarningMessage) as caught:
         facts = warn_of_repeated_texts(splits, CONFIG)
-    assert facts == {"texts also in train": 1, "texts under different labels": 2}
+    assert facts == {
+        "texts also in train": 1,
+        "near-duplicates in train": 1,
+        "texts under different labels": 2,
+    }
     assert [str(warning.message) for warning in caught] == [
         "reviews.csv: 1 texts of validation and test also stand in train",
         "reviews.csv: 2 of 5 rows hold a text that stands under different labels; `headscope labels` lists labels that are probably wrong",
     ]
+
+
+def test_texts_of_a_test_file_that_are_in_train_in_another_width_or_nearly_are_counted() -> None:
+    train = {"text": ["a good film", "so bad", "fine"], "label": [0, 1, 0]}
+    test = {"text": ["\uff41 good  FILM", "SO BAD!", "other"], "label": [0, 0, 1]}
+    splits = DatasetDict(train=Dataset.from_dict(train), test=Dataset.from_dict(test))
+    words = "1 texts of validation and test also stand in train, 1 more but for digits and punct"
+    with pytest.warns(UserWarningMessage, match=words):
+        facts = warn_of_repeated_texts(splits, CONFIG)
+    assert (facts["texts also in train"], facts["near-duplicates in train"]) == (1, 2)
+
+
+def test_the_files_of_each_split_are_named(tmp_path: Path) -> None:
+    rows = "".join(f"{text},{'xy'[row % 2]}\n" for row, text in enumerate(texts(40)))
+    for name in ("train.csv", "train_old.csv", "test.csv", "holdout.csv"):
+        (tmp_path / name).write_text(f"text,label\n{rows}")
+    with pytest.warns(UserWarningMessage, match="also stand in train"):
+        found = load_corpus(DataConfig(path=str(tmp_path), cache_dir=str(tmp_path / "cache")))
+    assert found.facts["files"] == {"train": ["train.csv", "train_old.csv"], "test": ["test.csv"]}
+    path = str(tmp_path / "train.csv")
+    assert load_corpus(DataConfig(path=path)).facts["files"] == {"train": [path]}

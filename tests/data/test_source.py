@@ -17,10 +17,12 @@ import pytest
 from datasets.exceptions import DatasetNotFoundError
 from pyarrow import parquet
 
-from headscope.data.rows import as_text, read_rows
+from headscope.data.rows import read_rows
 from headscope.data.source import load_source
-from headscope.ground.errors import DataError
-from headscope.settings.config import DataConfig
+from headscope.ground.errors import ConfigError, DataError
+from headscope.ground.plain_rows import as_text
+from headscope.settings.checks import check
+from headscope.settings.config import DataConfig, TrainConfig
 
 BOM = "\ufeff"
 AB = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
@@ -65,6 +67,7 @@ READ: list[tuple[str, str | bytes, dict[str, str], list[dict[str, Any]]]] = [
      [{"text": a, "label": b} for a, b in (("None", "NA"), ("null", "n/a"), ("nan", "nan"))]),
     ("a.csv", "text,label\na,007\na,1.10\na,2024-01-02\na,True\na,\n", {}, labelled("007", "1.10", "2024-01-02", "True", "")),
     ("a.csv", f"text,label\n{'x' * 3_000_000},x\n", {}, labelled("x", text="x" * 3_000_000)),
+    ("a.csv", "sep=;\r\ntext;label\r\na, b;x\r\n", {}, labelled("x", text="a, b")),
     ("a.csv", "text;label\na, b;x\n", {"separator": ";"}, labelled("x", text="a, b")),
     ("a.csv", "text\tlabel\na, b\tx\n", {"separator": "\\t"}, labelled("x", text="a, b")),
     ("a.csv", "text,label\n日本語ソ表,x\n".encode("shift_jis"), {"encoding": "Shift-JIS"}, JAPANESE),
@@ -154,6 +157,39 @@ def test_what_cannot_be_read_is_one_message(
     assert str(caught.value).startswith(f"{path}{message}")
     assert "\n" not in str(caught.value)
     assert logged == []
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_an_empty_line_is_an_empty_cell_where_there_is_one_column(
+    tmp_path: Path, ending: str
+) -> None:
+    path = write(tmp_path / "a.csv", ending.join(["text", "warm film", "", "cold plot", ""]))
+    assert [row["text"] for row in read_rows(str(path))] == ["warm film", "", "cold plot"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        *((name, "the current directory is ") for name in ("x.xlsx", "a.csv.gz", "d/a.ndjson", "a.CSV")),
+        *((name, "several files go into a directory; download what") for name in ("d/*.csv", "[a.csv,b.csv]", "https://a.b/c.csv")),
+        ("~/none.csv", "got '/"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_missing_is_not_looked_for_on_the_hub(path: str, message: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"data\.path: expected a file or directory that"
+    ) as found:
+        check(TrainConfig(data=DataConfig(path=path)))
+    assert message in str(found.value)
+
+
+def test_a_sheet_and_the_encoding_of_japanese_excel_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="; save the sheet as csv in UTF-8"):
+        load(write(tmp_path / "a.xlsx", "PK"))
+    path = write(tmp_path / "a.csv", "text,label\n\u2460\u65e5\u672c,x\n".encode("cp932"))
+    with pytest.raises(DataError, match=r"data\.encoding=cp932 or cp1252"):
+        load(path)
+    assert load(path, encoding="cp932")["train"] == labelled("x", text="\u2460\u65e5\u672c")
 
 
 def test_lines_are_texts_to_predict_and_nothing_to_train_on(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headscope.data.columns import numbers, texts_among, tuples
 from headscope.data.splits import cut as cut_rows
-from headscope.data.splits import limited, near_duplicate_groups
+from headscope.data.splits import limited, near_duplicate_groups, text_keys
 
 
 def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
@@ -47,12 +47,44 @@ def letters(number: int) -> str:
         ("मेरी फिल्म!|मेरा फिल्म|मेरी, फिल्म", [0, 1, 0]),  # vowels are marks
         ("ดี|ดู", [0, 1]),
         ("b|a|B|c|a!", [0, 1, 0, 2, 1]),  # in the order of their first rows
+        (
+            "ABC|\uff21\uff22\uff23 1|\uff76\uff9e|\u30ac|cafe\u0301|caf\u00e9|\ufb01lm|film",
+            [0, 0, 1, 1, 2, 2, 3, 3],
+        ),
+        (":-)|\uff1a\uff0d\uff09", [0, 0]),
     ],
 )
 def test_near_duplicates_differ_in_case_digits_and_signs_alone(
     texts: str, groups: list[int]
 ) -> None:
     assert groups_of(texts.split("|")) == groups
+
+
+def test_texts_whose_tokens_are_equal_have_one_key() -> None:
+    rows = [
+        ("Caf\u00e9  \uff21",),
+        ("cafe\u0301 a",),
+        ("cafe a",),
+        ("a", "b"),
+        ("ab", ""),
+        ("A ", "\uff42"),
+    ]
+    keys = text_keys(rows).tolist()
+    assert keys[0] == keys[1]
+    assert keys[3] == keys[5]
+    assert len({*keys}) == 4
+
+
+def test_no_text_stands_on_both_sides_in_another_width() -> None:
+    """Labels are random, so that a test text is known by its twin alone."""
+    plain = [letters(row) for row in range(75)]
+    wide = [
+        "".join(chr(ord(sign) + 0xFEE0) if sign != " " else sign for sign in text) for text in plain
+    ]
+    labels = np.random.default_rng(0).integers(0, 2, 150).tolist()
+    stays, off, repeated = cut(Dataset.from_dict({"text": plain + wide, "label": labels}), 0.2, 0)
+    assert repeated == 75
+    assert not {*text_keys(tuples(stays, ["text"]))} & {*text_keys(tuples(off, ["text"]))}
 
 
 def test_a_pair_repeats_another_only_if_both_of_its_texts_do() -> None:

@@ -1,10 +1,12 @@
 """What is exported as ONNX gives torch's logits, and its front end headscope's predictions."""
 
+import gzip
 import importlib
 import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import pytest
 import torch
 
 from bert_family import write_checkpoint
+from headscope.cli import predict as predict_module
 from headscope.cli.predict import Texts, predict
 from headscope.data import ngrams
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.export import graph
 from headscope.export.graph import export
-from headscope.ground.errors import ConfigError, RunError
+from headscope.ground import plain_rows
+from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.runs.folder import save_model
 from headscope.runs.run import Run, load_run
 from headscope.runs.setup import Chosen, Setup
@@ -28,7 +32,7 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
-sys.modules["ngrams"] = ngrams  # which stands beside classify.py in an export
+sys.modules |= {"ngrams": ngrams, "plain_rows": plain_rows}  # beside classify.py in an export
 classify = importlib.import_module("headscope.export.classify")
 Classifier = classify.Classifier
 LABELS = ["bad", "so-so", "Größe 東"]
@@ -200,12 +204,16 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     mistakes = {
         "No such file or directory: 'absent.txt'": script("absent.txt"),
         "unrecognized arguments: b": script("a", "b"),
-        "can't decode": script(stdin=b"\xff\xfe\xfd\n"),
+        "can't decode": script(stdin=b"\xff\xfd\n"),
     }
     for name, content, expected in (
         ("a.jsonl", '{"other": "x"}\n', "row 0: expected text, got ['other']"),
-        ("a.csv", "text,label\nwarm,good\na,b,c\n", "row 1: expected text, got ['text', 'label', "),
-        ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .txt, .csv, .tsv, .jsonl"),
+        (
+            "a.csv",
+            "text,label\nwarm,good\na,b,c\n",
+            "row 1: has more cells than the first line, which has 2",
+        ),
+        ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .csv, .tsv, .json, .jsonl, "),
     ):
         (tmp_path / name).write_text(content)
         mistakes[expected] = script(str(tmp_path / name))
@@ -297,3 +305,60 @@ def test_mistakes_are_one_line_and_leave_nothing(
     with pytest.raises(RunError, match=r"^output=\S+exported: cannot be written: No space left"):
         exported(run)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+WRITTEN = '"text","prediction","probability_a"\n"\'=1+1","\'@a",0.5\n'
+HOSTILE_FILES: list[tuple[str, str | bytes]] = [
+    ("a.csv", "text,text\na,b\n"),
+    ("a.csv", "text,label,,\na,x,1,2\n"),
+    ("a.csv", "text,input_prediction,prediction\na,first,second\n"),
+    ("a.csv", "text\na\n\nb\n"),
+    ("a.csv", "text,label\na,x\n\nb\n"),
+    ("a.csv", "text,label\na,x,y\n"),
+    ("a.csv", "sep=;\ntext;label\na;b\n"),
+    ("a.csv", 'text,label\n"a,b\n'),
+    ("a.csv", "other\na\n"),
+    ("a.csv", ""),
+    ("a.csv", WRITTEN),
+    ("a.csv", "text\n\u65e5\u672c\n".encode("utf-16")),
+    ("a.tsv", "text\tlabel\na, b\tx\n"),
+    ("a.csv.gz", gzip.compress(b"text\na\n", mtime=0)),
+    ("a.jsonl", '{"text": null}\n{"text": NaN}\n\n{"text": "\\ud83d"}\n'),
+    ("a.jsonl", '{"text": 5}\n'),
+    ("a.jsonl", '{"label": "x"}\n'),
+    ("a.jsonl", "[1]\n"),
+    ("a.ndjson", '{"text": "a"}\n'),
+    ("a.json", '[{"text": "a"}, {"text": "b"}]'),
+    ("a.txt", b"\xff\xfea\x00\n\x00"),
+    ("a.txt", "\ufeffa\r\n\nb"),
+    ("a.xlsx", "PK"),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), HOSTILE_FILES)
+def test_its_reader_reads_what_predict_reads(
+    name: str, content: str | bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    config = PredictConfig.__new__(PredictConfig)
+    vars(config).update(input=str(path), format="auto", encoding="utf-8", separator=None)
+    theirs: list[Any] = []
+    ours: list[Any] = []
+    try:
+        theirs += predict_module._rows(config, {"text_column": "text"}, Counter())
+    except DataError:
+        theirs.append("fault")
+    try:
+        ours += classify.read(str(path), ["text"])
+    except ValueError:
+        ours.append("fault")
+    assert repr(ours) == repr(theirs)
+    assert theirs or not content
+
+
+def test_a_column_called_like_ours_is_kept_by_both() -> None:
+    row = {"prediction": "old", "input_prediction": "older", "text": "a"}
+    found = plain_rows.renamed(row, {"prediction": "new"})
+    assert found == {"input_input_prediction": "old", "input_prediction": "older", "text": "a"}
+    assert classify.renamed is plain_rows.renamed

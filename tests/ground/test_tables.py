@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from headscope.data.rows import read_rows
 from headscope.ground.errors import DataError
-from headscope.ground.tables import csv_cell, from_csv_cell, write_frame, write_rows
+from headscope.ground.plain_rows import from_csv_cell
+from headscope.ground.tables import csv_cell, write_frame, write_rows
 
 
 def test_rows_are_written_as_csv_and_jsonl(tmp_path: Path) -> None:

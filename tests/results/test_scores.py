@@ -309,7 +309,7 @@ def test_words_that_tell_the_classes_apart_are_found_in_all_texts_or_a_sample(
         assert (found.scores.accuracy, found.name) == (1, name)
         assert sum(map(sum, found.scores.confusion)) == 30  # every test text is scored
     monkeypatch.setattr("headscope.results.baseline.MOST_WEIGHTS", 10)
-    words = r"the baseline is left out: 3 classes times \d+ terms are more than 10"
+    words = r"no baseline: 3 classes times \d+ terms are more than 10"
     with pytest.warns(UserWarningMessage, match=words):
         assert baseline_scores(splits()) is None
 
@@ -345,3 +345,17 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
     found = compared.scores
     assert (found.accuracy, found.macro_f1, found.micro_f1, compared.name) == (1, 1, 1, NAME)
     assert np.array(found.confusion).sum() == 4 * 40
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["\U0001f600", "\U0001f622"],
+        ["a", "b"],
+        [f"unique{chr(97 + n)} wordone{chr(97 + n)}" for n in range(8)],
+    ],
+)
+def test_texts_without_a_common_term_have_no_baseline(texts: list[str]) -> None:
+    rows = Dataset.from_dict({"text": texts, "label": [n % 2 for n in range(len(texts))]})
+    with pytest.warns(UserWarningMessage, match="no baseline: no term is in two training texts"):
+        assert baseline_scores(DatasetDict({"train": rows, "test": rows})) is None

@@ -1,11 +1,13 @@
 """A resumed run ends as an unbroken one, keeps what its weights need, and is checked before it is written."""
 
+import io
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
@@ -128,7 +130,8 @@ def test_a_refused_run_is_left_as_it_was(plain: Trained, tmp_path: Path) -> None
         train(again)
     texts.write_text(texts.read_text().replace(",splendid", ",good").replace(" film ", " movie "))
     with pytest.raises(
-        RunError, match=r"its data have changed: .*test \(texts\).*give it the data"
+        RunError,
+        match=r"its data have changed: .*test \(texts\).* had, or train a new run on these",
     ):
         train(again)
     assert contents(folder) == before
@@ -205,7 +208,10 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
         with pytest.raises(KeyboardInterrupt):
             train(again)
     assert [(folder / name).read_bytes() for name in names] == before
-    report = train(again)
+    console = Console(file=io.StringIO(), width=500)
+    report = train(again, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"tensorboard --logdir {folder.parent}\n" in printed  # where the run is now
     assert report.facts_of_training == mistaken.report.facts_of_training
     assert report.facts_of_training["steps"] == 2
     assert report.test == mistaken.report.test

@@ -145,7 +145,7 @@ def compose(line: CommandLine) -> dict[str, Any]:
     given = [entry for entry in line.overrides if not entry.is_delete()]
     values = {entry.key_or_group: entry.value() for entry in given}
     if line.schema is TrainConfig and values.get("resume") is not None:
-        run = str(values["resume"])
+        run = str(TrainConfig(resume=str(values["resume"])).resume)
         check(TrainConfig(resume=run))
         from headscope.training.resume import resumed_config  # which imports torch
 
@@ -201,7 +201,7 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
     store_defaults(line.schema)
     main = CONFIGS
     if "--config-dir" in line.options:
-        other = Path(line.options["--config-dir"]).absolute()
+        other = Path(line.options["--config-dir"]).expanduser().absolute()
         if not other.is_dir():
             raise ConfigError(f"--config-dir: expected a directory, got {str(other)!r}")
         if "--config-name" in line.options:  # Hydra looks for it in the main directory

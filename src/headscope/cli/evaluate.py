@@ -1,31 +1,42 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import label_name, numbers, split_labels, text_rows
-from headscope.data.rows import read_rows
+from headscope.data.columns import (
+    class_numbers,
+    label_name,
+    lists_in_text,
+    numbers,
+    split_labels,
+    text_rows,
+)
+from headscope.data.rows import read_own
+from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import check_links, write_free
+from headscope.ground.plain_rows import Row, from_csv_cell
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
-from headscope.results.scores import Scores, calibration, scores
+from headscope.results.scores import SCORES, Scores, calibration, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import texts_of
 from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
-from headscope.settings.config import DataConfig, absolute
+from headscope.settings.config import absolute
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
@@ -72,9 +83,19 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         show_scores(console, title, table)
         content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
     show_confusion(console, run.labels, found)
+    is_learned = np.zeros(len(rows), bool)
+    if config.data is not None or split == "test":
+        is_learned = learned_by(run, rows)
+    content["learned"] = show_learned(console, run, is_learned, logits, targets)
     if config.against is not None:
-        theirs = _answers(config, run, rows, split)
+        theirs, is_theirs = _answers(config, run, rows, split)
+        is_new = ~(is_learned | is_theirs)
         content["against"] = compared(console, config, run, logits, targets, theirs)
+        if is_new.any() and not is_new.all():
+            show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
+            others = [answer for answer, new in zip(theirs, is_new, strict=True) if new]
+            found_new = compared(console, config, run, logits[is_new], targets[is_new], others)
+            content["against"]["without learned texts"] = found_new
     name = Path(data.path).stem + ("" if is_file else f"-{split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
@@ -85,17 +106,54 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     return found
 
 
+# Texts that a run has seen say nothing about others.
+
+
+def learned_by(run: Run, texts: list[tuple[str, ...]]) -> np.ndarray:
+    """Tell which texts a run was trained or chosen on, [N] of bool; none of an older run."""
+    if run.setup.learned is None:
+        return np.zeros(len(texts), bool)
+    found: np.ndarray = np.isin(text_keys(texts), run.setup.learned.numpy())
+    return found
+
+
+def show_learned(
+    console: Console,
+    run: Run,
+    is_learned: np.ndarray,
+    logits: Float[Tensor, "N C"],
+    targets: Int[Tensor, "N *C"],
+) -> dict[str, Any] | None:
+    """Print how many texts a run has learned, and its scores on the others; return both."""
+    count = int(is_learned.sum())
+    if count == 0:
+        return None
+    show_line(console, learned_line(run, is_learned))
+    if count == len(is_learned):
+        return {"texts": count, "without": None}
+    found = scores(logits[~is_learned], targets[~is_learned], run.objective)
+    values = ", ".join(f"{SCORES[name]} {value:.4f}" for name, value in found.values().items())
+    show_line(console, f"without them, on {len(is_learned) - count} texts: {values}")
+    return {"texts": count, "without": found.values()}
+
+
+def learned_line(run: Run, is_learned: np.ndarray) -> str:
+    """Return how many texts a run has learned."""
+    count = f"{is_learned.sum()} of {len(is_learned)} texts"
+    return f"note: {count} are in what {run.folder} was trained or chosen on"
+
+
 # Against another run, or predictions in a file.
 
 
 def _answers(
     config: EvaluateConfig, run: Run, texts: list[tuple[str, ...]], split: str
-) -> list[list[str]]:
-    """Return the classes that the other one gives each text."""
+) -> tuple[list[list[str]], np.ndarray]:
+    """Return the classes that the other one gives each text, and which texts it has learned."""
     path = str(config.against)
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, own, texts)
+        return _answers_in(path, run, texts), np.zeros(len(texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
@@ -103,30 +161,51 @@ def _answers(
             given = getattr(theirs, key)
             raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
     digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
-    if config.data is None and digests[0] != digests[1]:
+    if other.setup.learned is None and config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
-    return [each.labels for each in other.predict(texts)]
+    is_learned = learned_by(other, texts)
+    if is_learned.any():
+        warn(learned_line(other, is_learned).removeprefix("note: "))
+    return [each.labels for each in other.predict(texts)], is_learned
 
 
-def _answers_in(path: str, own: DataConfig, texts: list[tuple[str, ...]]) -> list[list[str]]:
+def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
     """Return the column `prediction` of a file that has a row for each text."""
-    rows = list(read_rows(path))
-    if len(rows) != len(texts) or "prediction" not in rows[0]:
-        has = f"{len(rows)} rows" + (f" with {listed([*rows[0]])}" if rows else "")
-        raise DataError(
-            f"against={path}: expected a column prediction and a row for each of {len(texts)} "
-            f"texts, got {has}"
-        )
-    answers: list[list[str]] = []
+
+    def fits(rows: list[Row]) -> bool:
+        answers = _predictions(rows, f"against={path}", run)
+        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
+
+    rows = read_own(path, "prediction", fits)
+    if len(rows) != len(texts):
+        expected = f"expected a row for each of {len(texts)} texts"
+        raise DataError(f"against={path}: {expected}, got {len(rows)}")
+    column = run.config.data.text_column
     for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
-        given = row.get(own.text_column, text)
+        given = row.get(column, text)
         if given not in (text, csv_cell(text)):
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
-        cell = "" if row["prediction"] is None else row["prediction"]
-        if own.multi_label and not isinstance(cell, list):
-            cell = split_labels(str(cell), own.label_separator)
-        answers.append(cell if isinstance(cell, list) else [label_name(cell)])
-    return answers
+    return _predictions(rows, f"against={path}", run)
+
+
+def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
+    """Return the classes of each row by name; others as they are written."""
+    data = run.config.data
+    cells = ["" if row["prediction"] is None else row["prediction"] for row in rows]
+    if data.multi_label:
+        cells = [
+            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
+            for cell in lists_in_text(cells, where, data)
+        ]
+    answers = [
+        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
+    ]
+    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
+    unguarded = {name: from_csv_cell(name) for name in {*chain.from_iterable(answers)}}
+    numbers = class_numbers(run.labels, [*unguarded, *unguarded.values()])
+    names = {name: run.labels[number] for name, number in numbers.items()}
+    names = {name: names[bare] for name, bare in unguarded.items() if bare in names} | names
+    return [[names.get(name, name) for name in answer] for answer in answers]
 
 
 def compared(

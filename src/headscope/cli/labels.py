@@ -7,13 +7,14 @@ Uncertainty in Dataset Labels). N texts, C classes.
 """
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from jaxtyping import Float
-from pandas import DataFrame, Series
+from pandas import DataFrame
 from rich.console import Console
 
 from headscope.data.columns import numbers, text_rows, texts_among, tuples, values
@@ -21,7 +22,8 @@ from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.rows import read_rows
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, listed
+from headscope.ground.errors import ConfigError, UserWarningMessage, listed
+from headscope.ground.plain_rows import renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, plain_table, show_line, terminal
 from headscope.runs.run import Run, load_run
@@ -52,9 +54,9 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
     with Bar(console, "reading texts"):
         splits = own_corpus(run).splits
         texts = concatenate_datasets([*splits.values()])
-        ids = {}
+        ids = []
         if config.id_column is not None:
-            ids[config.id_column] = Series(ids_of(splits, config.id_column, run.config.data))
+            ids = ids_of(splits, config.id_column, run.config.data)
     folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -69,9 +71,15 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
                 # 0 for a class that it has not seen.
                 shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
     roles = np.repeat([*splits], [*map(len, splits.values())])
-    found = suspects(texts, roles, run.labels, shares).assign(**ids)  # by the number of the text
+    found = suspects(texts, roles, run.labels, shares)
     suspicious: list[Suspect] = found.to_dict("records")
-    write_rows(config.output, suspicious, [*found])
+    columns = [*found]
+    if config.id_column is not None:  # the index is the number of the text
+        columns += renamed({config.id_column: None}, dict.fromkeys(columns))
+        suspicious = [
+            row | {columns[-1]: ids[at]} for at, row in zip(found.index, suspicious, strict=True)
+        ]
+    write_rows(config.output, suspicious, columns)
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
@@ -142,7 +150,9 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
             "cache_dir": str(folder / "cache"),
         },
     }
-    train(override(run.config, changed), Console(quiet=True))
+    with warnings.catch_warnings():  # the run has told the same of the same texts
+        warnings.simplefilter("ignore", UserWarningMessage)
+        train(override(run.config, changed), Console(quiet=True))
     return load_run(folder / "run")
 
 

@@ -15,8 +15,9 @@ import torch
 from rich.console import Console
 
 from headscope.data.batching import EncodedTexts
-from headscope.data.rows import Row, as_text, is_blank, no_column, read_rows
+from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
 from headscope.ground.errors import ConfigError, DataError, RunError, shown
+from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.abstaining import chosen_confidence
@@ -38,10 +39,11 @@ def predict(config: PredictConfig) -> int:
     """Write the input's rows with the prediction and each class's probability; return how many.
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
-    joined as in the data. Columns of the input that have these names are kept as input_prediction
-    and so on. With `min_confidence` or `target_accuracy` the prediction is empty where the column
-    `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column has the words that
-    add most to the log-odds of the prediction against the runner-up: `Run.explain`.
+    joined as in the data, or a list in JSON. Columns of the input that have these names are kept as
+    input_prediction and so on. With `min_confidence` or `target_accuracy` the prediction is empty
+    where the column `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column
+    has the words that add most to the log-odds of the prediction against the runner-up:
+    `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
@@ -122,7 +124,8 @@ def _answers(
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
         elif config.output.endswith(".csv"):
-            answer[PREDICTION] = run.config.data.label_separator.join(found.labels)
+            separator = run.config.data.label_separator
+            answer[PREDICTION] = joined_labels(found.labels, run.labels, separator)
         shares = found.probabilities
         answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
         counts["unfamiliar"] += found.is_unfamiliar
@@ -135,20 +138,9 @@ def _answers(
         if config.reasons:
             likeliest = max(shares, key=shares.__getitem__)
             answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
-        yield _renamed(row, answer) | answer
+        yield renamed(row, answer) | answer
     counts["done"] += len(window)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
-
-
-def _renamed(row: Row, answer: Row) -> Row:
-    """Return the row with another name, input_..., for each column that the answer has too."""
-
-    def free(name: str) -> str:
-        while name in answer or name in row:
-            name = f"input_{name}"
-        return name
-
-    return {free(name) if name in answer else name: value for name, value in row.items()}
 
 
 def _print_notes(

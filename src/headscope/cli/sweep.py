@@ -15,6 +15,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import hydra
@@ -38,12 +39,13 @@ from headscope.ground.errors import (
 )
 from headscope.ground.files import (
     check_links,
+    missing,
     new_folder,
     read_json,
     remove_empty,
     write_text,
 )
-from headscope.ground.signals import end, signals_taken
+from headscope.ground.signals import Stopped, continued, end, signals_taken
 from headscope.ground.tables import write_frame
 from headscope.settings.checks import check, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
@@ -56,7 +58,8 @@ TABLE = "sweep.csv"
 BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
-MOST_COLUMNS = 2  # of settings; the values of more stand below the table
+MOST_COLUMNS = 2  # of settings; the values of more, or of wider ones, stand below the table
+UNBOUNDED = 10_000  # a screen on which any table fits
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -64,7 +67,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     """Run a job for every combination of values; return the highest exit code of the jobs."""
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
-    folder = _sweep_folder(line.overrides)
+    folder, made = _sweep_folder(line.overrides)
     check_links(folder)
     started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
@@ -89,7 +92,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     finally:
         if not any(folder.glob(f"*/{JOB}")):
             (folder / "multirun.yaml").unlink(missing_ok=True)  # Hydra's
-        remove_empty(folder)
+        remove_empty(made)
     show_table(folder)
     if older := sum(path.stat().st_mtime < started for path in folder.glob(f"*/{JOB}")):
         print(f"{older} of its jobs are of earlier commands")
@@ -99,22 +102,28 @@ def run_sweep(line: compose.CommandLine) -> int:
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
 
 
-def _sweep_folder(overrides: Iterable[Override]) -> Path:
-    """Return the folder of a sweep, by outputs_dir and name, which all its jobs share."""
+def _sweep_folder(overrides: Iterable[Override]) -> tuple[Path, list[Path]]:
+    """Return the folder of a sweep, by outputs_dir and name, which all its jobs share.
+
+    Beside it are the folders that did not exist: it, and those above it.
+    """
     given = {
         entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()
     }
     if "hydra.sweep.dir" in given:
-        return Path(str(given["hydra.sweep.dir"]))
-    place = Path(str(given.get("outputs_dir", "outputs")))
+        folder = Path(str(given["hydra.sweep.dir"]))
+        return folder, missing(folder)
+    place = Path(TrainConfig(outputs_dir=str(given.get("outputs_dir", "outputs"))).outputs_dir)
     name = given.get("name")
     if name is None:
-        return new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+        made = missing(place)
+        folder = new_folder(place / f"sweep_{datetime.now():%Y-%m-%d_%H-%M-%S}")
+        return folder, [folder, *made]
     validate(TrainConfig, {"name": str(name)})
     folder = place / str(name)
     if is_run(folder):
         raise ConfigError(f"name: expected a name without a run, got {name!r}; {folder} is one")
-    return folder
+    return folder, missing(folder)
 
 
 class Job:
@@ -152,6 +161,8 @@ class Job:
                 train(config, console)
         except BrokenPipeError:
             raise
+        except (Stopped, KeyboardInterrupt) as stopped:
+            raise continued(stopped) from None
         except Exception as error:
             message = message_of(error).split("\n")[0]
             failure = {"message": message, "exit_code": print_error(error)}
@@ -220,15 +231,15 @@ def write_table(folder: Path) -> Table:
     jobs = DataFrame(_row(path.parent) for path in folder.glob(f"*-{8 * '[0-9a-f]'}/{JOB}"))
     table = jobs.sort_values(["number", "job"]).drop(columns="number")
     write_frame(folder / TABLE, table.round(4))
-    if job := best_job(configurations(table)):
-        write_best(folder, job)
+    if jobs := best_jobs(configurations(table)):
+        write_best(folder, jobs[0])
     return table
 
 
-def best_job(groups: Iterable[Table]) -> str | None:
-    """Return the first job of the first of some configurations whose seeds are all done."""
+def best_jobs(groups: Iterable[Table]) -> list[str]:
+    """Return the jobs of the first of some configurations whose seeds are all done."""
     done = (group for group in groups if (group["status"] == "done").all())
-    return next((group["job"].iloc[0] for group in done), None)
+    return next((group["job"].tolist() for group in done), [])
 
 
 def _row(folder: Path) -> dict[str, Any]:
@@ -283,7 +294,7 @@ def show_table(folder: Path, console: Any = None) -> None:
     the seeds' noise of the best if their means differ by less than two standard errors of the
     difference.
     """
-    from headscope.ground.terminal import plain_table, show_line, terminal  # heavy
+    from headscope.ground.terminal import show_line, terminal  # heavy
 
     console = terminal(console)
     table = write_table(folder)
@@ -293,25 +304,16 @@ def show_table(folder: Path, console: Any = None) -> None:
     on_screen = [name for name in ON_SCREEN if table[name].notna().any()]
     results = [metric, *on_screen]
     swept = [key for key in settings_of(table) if table[key].nunique(dropna=False) > 1]
-    rows = []
     best = groups[0][metric]
-    listed = []
-    for number, group in enumerate(groups, start=1):
-        settings = group[swept].iloc[0]
-        row = [*settings.fillna("")]
-        if len(swept) > MOST_COLUMNS:
-            row = [number]
-            named = ", ".join(f"{key}={value}" for key, value in settings.dropna().items())
-            listed.append(f"{number}: {named}")
+    found = []
+    for group in groups:
+        row = group[swept].iloc[0].fillna("").to_dict()
         if has_seeds:
-            compared = "best" if group is groups[0] else _compared(group[metric], best)
-            row += [(group["status"] == "done").sum(), compared]
-        rows.append([*row, *(_mean(group[name]) for name in results)])
-    texts = [""] if listed else [name.replace(".", ".\n") for name in swept]
-    texts += ["seeds", ""] if has_seeds else []
-    console.print(plain_table(texts, [name.replace("_", "\n", 1) for name in results], rows))
-    for line in listed:
-        show_line(console, line)
+            row["seeds"] = (group["status"] == "done").sum()
+            row[""] = "best" if group is groups[0] else _compared(group[metric], best)
+        found.append(row | {name: _mean(group[name]) for name in results})
+    write_texts(folder, found)
+    _print_table(console, found, swept, results)
     failed = table[table["status"] != "done"]
     for job, status in zip(failed["job"], failed["status"], strict=True):
         show_line(console, f"{job}: {status}")
@@ -322,8 +324,51 @@ def show_table(folder: Path, console: Any = None) -> None:
         command = f"headscope train --config-dir {folder} --config-name best"
         show_line(console, "best again: ", command)
     show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
-    job = best_job(groups)
-    show_line(console, verdict(folder, job) if job else "no configuration is done")
+    jobs = best_jobs(groups)
+    show_line(console, verdict(folder, jobs) if jobs else "no configuration is done")
+
+
+def _print_table(
+    console: Any, rows: list[dict[str, Any]], swept: Sequence[str], results: Sequence[str]
+) -> None:
+    """Print the table of configurations, the settings below it where they do not fit."""
+    from headscope.ground.terminal import show_line  # heavy
+
+    screen = _screen_table(rows, results)
+    unbounded = console.options.update(width=UNBOUNDED)
+    narrowest = console.measure(screen, options=unbounded).minimum + 2 * len(screen.columns)
+    is_below = bool(swept) and (len(swept) > MOST_COLUMNS or narrowest > console.width)
+    if is_below:
+        kept = [{key: row[key] for key in row if key not in swept} for row in rows]
+        numbered = [{" ": number} | row for number, row in enumerate(kept, start=1)]
+        screen = _screen_table(numbered, results)
+    console.print(screen)
+    for number, row in enumerate(rows if is_below else [], start=1):
+        named = ", ".join(f"{key}={row[key]}" for key in swept if row[key] != "")
+        show_line(console, f"{number}: {named}")
+
+
+def _screen_table(rows: list[dict[str, Any]], results: Sequence[str]) -> Any:
+    """Return the table of configurations, whose headings have a line for each word."""
+    from headscope.ground.terminal import plain_table  # heavy
+
+    texts = [re.sub("([._])(?=.)", "\\1\n", name) for name in rows[0] if name not in results]
+    numbers = [name.replace("_", "\n", 1) for name in results]
+    table = plain_table(texts, numbers, [row.values() for row in rows])
+    for column, name in zip(table.columns, texts, strict=False):
+        column.min_width = max(map(len, name.split("\n")))
+    return table
+
+
+def write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the table of configurations as sweep.md and, for LaTeX's booktabs, as sweep.tex."""
+    from pandas import DataFrame
+
+    cells = [[*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    lines = [" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in cells]
+    write_text(folder / "sweep.md", "".join(f"| {line} |\n" for line in lines))
+    latex = DataFrame(rows).to_latex(index=False, escape=True)
+    write_text(folder / "sweep.tex", latex.replace("±", r"$\pm$"))
 
 
 def _compared(scores: Any, best: Any) -> str:
@@ -341,23 +386,46 @@ def _mean(values: Any) -> str:
     return f"{values.mean():.4f}" + (f" ± {values.std():.4f}" if has_deviation else "")
 
 
-def verdict(folder: Path, job: str) -> str:
-    """Return whether the best configuration, by its first job, is worth taking over TF-IDF.
+def verdict(folder: Path, jobs: Sequence[str]) -> str:
+    """Return whether the best configuration, by its jobs, is worth taking over TF-IDF.
 
     It is where the 95 % interval of the difference of accuracy on test lies above 0; see
-    `headscope.results.baseline.differences`.
+    `over_seeds`.
     """
-    metrics = read_json(folder / job / METRICS, dict)
-    if not metrics.get("baseline"):
-        return f"best: {job}; with baseline=true it is compared with TF-IDF"
-    mean, low, high = (100 * share for share in metrics["baseline"]["differences"]["accuracy"])
-    found = f"{job}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
+    runs = [read_json(folder / job / METRICS, dict) for job in jobs]
+    name = jobs[0] if len(jobs) == 1 else f"{jobs[0]} and {len(jobs) - 1} other seeds"
+    if not all(run.get("baseline") for run in runs):
+        was_tried = all("baseline" in run["seconds"] for run in runs)
+        why = "with baseline=true it is compared with TF-IDF"
+        return f"best: {name}; {'TF-IDF could not be fitted' if was_tried else why}"
+    intervals = [run["baseline"]["differences"]["accuracy"] for run in runs]
+    mean, low, high = (100 * share for share in over_seeds(intervals))
+    found = f"{name}: {mean:+.1f} points of test accuracy over TF-IDF ({low:+.1f} to {high:+.1f})"
     if low > 0:
         return f"best: {found}; take it"
-    seconds = f"{metrics['seconds']['baseline']:.0f} s"
+    seconds = f"{runs[0]['seconds']['baseline']:.0f} s"
     if high < 0:
         return f"best: {found}; take TF-IDF, which trains in {seconds}"
     return f"best: {found}; TF-IDF is as good, and trains in {seconds}"
+
+
+def over_seeds(intervals: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return the mean of differences over n seeds, and its 95 % interval over seeds and texts.
+
+    Of each seed its mean and the ends of its interval over texts are given. The half widths of
+    texts, h, and of seeds add in squares: sqrt(mean(h)^2 + (t s)^2 / n), with the standard
+    deviation s of the seeds' differences, and Student's t of n - 1 degrees of freedom.
+    """
+    from scipy.stats import t  # heavy
+
+    means, lows, highs = zip(*intervals, strict=True)
+    mean = fmean(means)
+    below = mean - fmean(lows)
+    above = fmean(highs) - mean
+    of_seeds = 0.0
+    if len(means) > 1:
+        of_seeds = float(t.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
+    return mean, mean - math.hypot(below, of_seeds), mean + math.hypot(above, of_seeds)
 
 
 def write_best(folder: Path, job: str) -> None:
@@ -370,5 +438,16 @@ def write_best(folder: Path, job: str) -> None:
         return
     for key in ("name", "resume", "outputs_dir"):
         del settings[key]
-    content = {"defaults": ["train", "_self_"], **settings}
+    content = {"defaults": ["train", "_self_"], **literal_texts(settings)}
     write_text(folder / BEST, OmegaConf.to_yaml(content))  # which quotes 1e3 where it is a text
+
+
+def literal_texts(value: Any) -> Any:
+    """Return settings in which Hydra reads a text with ${ in it as that text."""
+    if isinstance(value, dict):
+        return {key: literal_texts(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [*map(literal_texts, value)]
+    if isinstance(value, str):  # backslashes count before a $ alone
+        return re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+    return value

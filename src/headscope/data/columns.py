@@ -1,6 +1,7 @@
 """Columns of a data set, read some rows at a time: the texts stay on disk. N rows, C classes."""
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, List
 
-from headscope.data.rows import is_blank
-from headscope.ground.errors import DataError, listed
+from headscope.data.rows import COLLECTION, is_blank
+from headscope.ground.errors import DataError, listed, shown
 from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
@@ -110,14 +111,15 @@ def column_digests(dataset: Dataset, columns: Sequence[str]) -> list[str]:
 def labels_of(dataset: Dataset, where: str, config: DataConfig) -> list[Names]:
     """Return the names of each row's labels; several of them only with data.multi_label.
 
-    There a cell is a list of labels, or a string that is split. A null, also in a list, is a gap,
-    and so is an empty string, but for one that is split: it has no label.
+    There a cell is a list of labels, also as JSON, or a string that is split. A null, also in a
+    list, is a gap, and so is an empty string, but for one that is split: it has no label.
 
     Raises:
-        DataError: for fractions, a number twice in a list, or lists that all hold 0 and 1.
+        DataError: for fractions, a number twice in a list, lists that all hold 0 and 1, or cells
+            of text of which some look like a list and not all are one in JSON.
     """
     names = names_of_class_label(dataset, config)
-    cells = list(values(dataset, config.label_column))
+    cells = lists_in_text([*values(dataset, config.label_column)], where, config)
     if config.multi_label:
         separator = config.label_separator
         cells = [split_labels(cell, separator) if isinstance(cell, str) else cell for cell in cells]
@@ -144,6 +146,38 @@ def _no_labels(where: str, numbers: Sequence[Any]) -> DataError:
     )
 
 
+def lists_in_text(cells: list[Any], where: str, config: DataConfig) -> list[Any]:
+    """Return cells with the list in place of each text that is one in JSON, if all texts are.
+
+    Label Studio writes a list as an object with one key. A DataError if some texts alone look like
+    lists, or if a text has one label.
+    """
+    texts = {cell for cell in cells if isinstance(cell, str) and not is_blank(cell)}
+    alike = sorted(filter(COLLECTION.fullmatch, texts))
+    if not alike:
+        return cells
+    found = {text: _json_list(text) for text in texts}
+    remedy = f'write them as JSON, ["a", "b"], or join the labels by {config.label_separator!r}'
+    if None not in found.values():
+        if config.multi_label:
+            return [found.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+        remedy = "set data.multi_label=true"
+    raise DataError(f"{where}: cells hold lists or objects as text: {shown(alike[0])}; {remedy}")
+
+
+def _json_list(text: str) -> list[Any] | None:
+    """Return the list of labels that a text is in JSON; None if it is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
+        return None
+    return value
+
+
 def label_name(label: Any, names: Sequence[str] = ()) -> str:
     """Return the name of a label: 3.0, as pandas writes 3 beside a gap, is called 3.
 
@@ -156,6 +190,24 @@ def label_name(label: Any, names: Sequence[str] = ()) -> str:
         return name.lower() if name.lower() in ("true", "false") else name
     number = int(label)
     return names[number] if 0 <= number < len(names) else str(number)
+
+
+def whole(name: str) -> str:
+    """Return 3 for 3.0, as pandas writes a whole number in a column with a gap; else the name."""
+    found = re.fullmatch(r"(-?\d+)\.0+", name)
+    return found[1] if found else name
+
+
+def class_numbers(classes: Sequence[str], names: Iterable[str]) -> dict[str, int]:
+    """Return the number of the class of each of these names that is one.
+
+    Where all classes are whole numbers, 3.0 is 3.
+    """
+    numbers = {label_name(name): number for number, name in enumerate(classes)}
+    if not all(WHOLE.fullmatch(whole(name)) for name in numbers):
+        return numbers
+    spelled = {whole(name): number for name, number in numbers.items()}
+    return {name: spelled[whole(name)] for name in names if whole(name) in spelled} | numbers
 
 
 def split_labels(cell: str, separator: str) -> list[str]:
@@ -177,11 +229,14 @@ def names_of_class_label(dataset: Dataset, config: DataConfig) -> list[str]:
 def class_names(train: Dataset, rows: Iterable[list[str]], config: DataConfig) -> list[str]:
     """Return the names of the classes: a ClassLabel's own, else those of the rows, in order.
 
-    Whole numbers are in the order of numbers.
+    Whole numbers are in the order of numbers; where all are whole, 1 and 1.0 are one class, 1.
     """
     if own := names_of_class_label(train, config):
         return own
     names = set(chain.from_iterable(rows))
     if not names:
         raise DataError(f"{config.path}, column {config.label_column!r}: no text has a label")
+    numbers = {*map(whole, names)}
+    if len(numbers) < len(names) and all(map(WHOLE.fullmatch, numbers)):
+        names = numbers
     return sorted(names, key=int if all(map(WHOLE.fullmatch, names)) else None)

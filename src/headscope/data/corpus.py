@@ -21,6 +21,7 @@ from headscope.data.columns import (
     TEXT_COLUMNS,
     class_counts,
     class_names,
+    class_numbers,
     column_digests,
     is_gap,
     label_name,
@@ -32,11 +33,19 @@ from headscope.data.columns import (
     tuples,
     values,
 )
-from headscope.data.rows import check_names, read_rows
-from headscope.data.source import load_source, quiet, reason
-from headscope.data.splits import cut, in_order, limited, limited_rows, near_duplicate_groups
+from headscope.data.rows import check_names, read_own
+from headscope.data.source import files_of, load_source, quiet, reason
+from headscope.data.splits import (
+    cut,
+    in_order,
+    limited,
+    limited_rows,
+    near_duplicate_groups,
+    text_keys,
+)
 from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import digest
+from headscope.ground.plain_rows import Row
 from headscope.settings.config import ROLES, DataConfig
 
 FEW = 3  # training texts of a class
@@ -65,6 +74,11 @@ class Corpus:
         if role == "train" and self.groups is not None:
             self.groups = in_order(self.groups[rows])
 
+    def learned(self) -> np.ndarray:
+        """Return the keys of the texts of train and validation, sorted; see `text_keys`."""
+        splits = (self.splits["train"], self.splits["validation"])
+        return np.unique(text_keys(chain.from_iterable(map(text_rows, splits))))
+
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
         return {role: digests_of_split(split) for role, split in self.splits.items()}
@@ -88,6 +102,9 @@ def load_corpus(config: DataConfig) -> Corpus:
     warn_of_similar_labels(labels, config)
     splits = {role: split.with_labels(labels, config) for role, split in given.items()}
     corpus = Corpus(DatasetDict(splits), labels)
+    if files := files_of(config):
+        used = [name for name in names.values() if name in files]
+        corpus.facts["files"] = {name: files[name] for name in used}
     for role, split in given.items():
         if dropped := len(source[split.name]) - len(split.labels):
             corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped
@@ -205,16 +222,18 @@ def row_keys(split: Dataset, classes: list[str]) -> list[str]:
 
 def read_review(path: str, classes: list[str]) -> dict[str, str]:
     """Return key -> what the column `corrected` has: a class, or "" for a text to leave out."""
-    review = {}
-    for row in read_rows(path):
-        name = str(row.get("corrected") or "")
-        review[str(row.get("key"))] = name.strip()
-    if unknown := {*review.values()} - {"", *classes}:
+    known = {label_name(name): name for name in classes} | {"": ""}
+
+    def corrected(row: Row) -> str:
+        return label_name(str(row.get("corrected") or ""))
+
+    rows = read_own(path, "key", lambda rows: known.keys() >= {*map(corrected, rows)})
+    if unknown := {*map(corrected, rows)} - known.keys():
         raise DataError(
             f"data.drop_rows={path}, column 'corrected': expected one of {listed(classes)} or "
             f"nothing, got {listed(sorted(unknown))}"
         )
-    return review
+    return {str(row["key"]): known[corrected(row)] for row in rows}
 
 
 def groups_of(split: Dataset) -> np.ndarray:
@@ -236,8 +255,9 @@ class Split:
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
         """Return the columns text, text_pair (for pairs), label and row, as `Corpus` has them."""
-        index = {label_name(name): number for number, name in enumerate(classes)}
-        if unknown := set(chain.from_iterable(self.labels)) - index.keys():
+        known = set(chain.from_iterable(self.labels))
+        index = class_numbers(classes, known)
+        if unknown := known - index.keys():
             rows = sum(not unknown.isdisjoint(names) for names in self.labels)
             hint = " (-1 often marks a split without labels: name another split)"
             raise DataError(
@@ -401,14 +421,18 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
     """Warn of texts that are in train and in another split, or under different labels.
 
     Returns:
-        How many rows hold such texts.
+        How many rows hold such texts, and how many of other splits have the letters of one in
+        train.
     """
-    rows = chain.from_iterable(map(text_rows, splits.values()))
-    texts = pd.Series(map(digest, rows))
+    texts, groups = (
+        pd.Series(of_rows(chain.from_iterable(map(text_rows, splits.values()))))
+        for of_rows in (text_keys, near_duplicate_groups)
+    )
     num_train = len(splits["train"])
-    shared = int(texts[num_train:].isin(texts[:num_train]).sum())
-    if shared:
-        warn(f"{config.path}: {shared} texts of validation and test also stand in train")
+    shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, groups))
+    if near:
+        also = f", {near - shared} more but for digits and punctuation" if near > shared else ""
+        warn(f"{config.path}: {shared} texts of validation and test also stand in train{also}")
     labels = np.concatenate([numbers(split, "label") for split in splits.values()])
     names = pd.Series([label.tobytes() for label in labels])
     conflicts = names.groupby(texts).transform("nunique") > 1
@@ -419,5 +443,6 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
         )
     return {
         "texts also in train": shared,
+        "near-duplicates in train": near,
         "texts under different labels": int(conflicts.sum()),
     }

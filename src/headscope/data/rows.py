@@ -1,62 +1,33 @@
-"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json, parquet.
+"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json, parquet."""
 
-Python's csv module reads tables. That of pyarrow joins a row whose quotation mark is not closed
-with the next one, without a word; `datasets` reads by pandas, which takes the first cell of a row
-with too many cells as its index.
-"""
-
-import bz2
-import codecs
 import csv
-import gzip
-import io
-import json
-import lzma
 import re
 import sys
 import unicodedata
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from headscope.ground.errors import DataError, listed, shown
-from headscope.settings.config import EMBEDDED, DataConfig, expanded
+from headscope.ground import plain_rows
+from headscope.ground.errors import DataError, listed
+from headscope.ground.plain_rows import FORMATS, UNREADABLE, Row, rows_of
+from headscope.settings.config import EMBEDDED, DataConfig
 
-Row = dict[str, Any]
-FORMATS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "lines",
-}
-PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-UNREADABLE = (
-    csv.Error,
-    EOFError,
-    OSError,
-    RecursionError,
-    ValueError,
-    lzma.LZMAError,
-    zlib.error,
-)
+READABLE = {**FORMATS, ".parquet": "parquet"}
+ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
+
+# A list or an object as pandas, numpy or Label Studio write it into a cell.
+COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
 
 
 def format_of(path: Path) -> str:
     """Return the format of a file by the ending of its name; a DataError for another ending."""
-    name = path.with_suffix("") if path.suffix in PACKED else path
-    if name.suffix.lower() not in FORMATS:
-        packed = ", ".join(PACKED)
-        raise DataError(
-            f"{path}: expected a name that ends in {', '.join(FORMATS)}, perhaps with one of "
-            f"{packed} behind it"
-        )
-    return FORMATS[name.suffix.lower()]
+    try:
+        return plain_rows.format_of(path, READABLE)
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 def read_rows(
@@ -81,11 +52,18 @@ def read_rows(
     Raises:
         DataError: for what cannot be read; it names the file and the row, counted from 0.
     """
+    if path == "-" and sys.stdin is None:
+        raise DataError("standard input is closed; name a file: input=...")
     if form == "auto":
         form = format_of(Path(path)) if Path(path).suffix else "lines"
     number = 0
     try:
-        for row in _rows(path, form, text_column, encoding, separator, keys):
+        hint = partial(separator_hint, keys=keys)
+        if form == "parquet":
+            rows = _parquet_rows(path)
+        else:
+            rows = rows_of(path, form, text_column, encoding, separator, hint)
+        for row in rows:
             yield row
             number += 1
     except UNREADABLE as error:
@@ -93,7 +71,7 @@ def read_rows(
         place = f"row {number}"
         if isinstance(error, UnicodeDecodeError):
             place = f"after {number} rows"  # the file is decoded in blocks
-            others = [name for name in ("cp1252", "shift_jis", "utf-8") if name != encoding]
+            others = [name for name in ENCODINGS if name != encoding]
             remedy = f"; set the text encoding: {keys}encoding={' or '.join(others)}"
         elif isinstance(error, csv.Error):
             remedy = '; a text with a " in it is written "so ""quoted"" it is"'
@@ -101,94 +79,41 @@ def read_rows(
         raise DataError(f"{name}, {place}: {error}{remedy}") from error
 
 
-def _rows(
-    path: str, form: str, text_column: str, encoding: str, separator: str | None, keys: str
-) -> Iterator[Row]:
-    if form == "parquet":
-        from pyarrow.parquet import ParquetFile  # heavy
+def _parquet_rows(path: str) -> Iterator[Row]:
+    from pyarrow.parquet import ParquetFile  # heavy
 
-        for batch in ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
-        return
-    with open_text(path, encoding) as file:
-        if form == "lines":
-            for line in file:
-                yield {text_column: line.rstrip("\r\n")}
-        elif form in ("csv", "tsv"):
-            yield from csv_rows(file, separator or {"csv": ",", "tsv": "\t"}[form], keys)
+    for batch in ParquetFile(path).iter_batches():
+        yield from batch.to_pylist()
+
+
+def read_own(path: str, column: str, fits: Callable[[list[Row]], bool]) -> list[Row]:
+    """Return the rows of a file that headscope wrote and a spreadsheet may have saved since.
+
+    That may have changed the encoding, and put semicolons or tabs in place of commas. Of the ways
+    to read it the first counts that has `column` and fits; else the first that has it.
+
+    Raises:
+        DataError: if there is none.
+    """
+    readable: list[list[Row]] = []
+    problem = None
+    for encoding, separator in product(("utf-8", "cp932", "cp1252"), (None, ";", "\\t")):
+        try:
+            rows = [*read_rows(path, encoding=encoding, separator=separator, keys="")]
+        except DataError as error:
+            problem = problem or error
+            continue
+        if rows and column not in rows[0]:
+            has = listed([*rows[0]])
+            problem = problem or DataError(f"{path}: expected a column {column!r}, got {has}")
+        elif fits(rows):
+            return rows
         else:
-            yield from json_rows(file, is_lines=form == "jsonl")
-
-
-@contextmanager
-def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """Open a file, or standard input for "-", as text: line ends as they are, without a BOM."""
-    raw: Any
-    if path == "-":
-        if sys.stdin is None:
-            raise DataError("standard input is closed; name a file: input=...")
-        raw = io.BufferedReader(sys.stdin.buffer)
-    else:
-        unpack: Any = PACKED.get(Path(path).suffix, open)
-        raw = unpack(path, "rb")
-    with raw:
-        if codecs.lookup(encoding).name == "utf-8":
-            is_wide = raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-            encoding = "utf-16" if is_wide else "utf-8-sig"
-        yield io.TextIOWrapper(raw, encoding, newline="")
-
-
-def csv_rows(file: Iterable[str], separator: str, keys: str) -> Iterator[Row]:
-    """Yield the rows of a csv or tsv file; ValueError for one with text beyond its columns.
-
-    A column without a name, such as a spreadsheet adds behind the others, is called by its number.
-    """
-    csv.field_size_limit(sys.maxsize)  # a text may be longer than the default of 131,072 characters
-    delimiter = separator.replace("\\t", "\t")
-    rows = filter(None, csv.reader(file, delimiter=delimiter, strict=True))
-    header = enumerate(next(rows, []), start=1)
-    names = [name or f"column_{number}" for number, name in header]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two columns have the same name, of {shown(names)}; rename one")
-    for cells in rows:
-        if any(cells[len(names) :]):
-            raise ValueError(
-                f"has more cells than the first line, which has {len(names)}; put quotes around a "
-                f"text with a {delimiter!r} in it{separator_hint(names, keys)}"
-            )
-        cells += [""] * (len(names) - len(cells))
-        yield dict(zip(names, cells, strict=False))
-
-
-def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
-    """Yield the objects of a file, which has one a line, or a list of them.
-
-    U+FFFD replaces half a surrogate pair, which no encoding has.
-    """
-    lines: Iterable[str] = file
-    if not is_lines:
-        text = file.read()
-        lines = [text] if text.lstrip().startswith("[") else text.split("\n")
-    for line in filter(str.strip, lines):
-        value = json.loads(line)
-        if "\\ud" in line.lower():
-            value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
-        for row in value if isinstance(value, list) else [value]:
-            if not isinstance(row, dict):
-                got = shown(json.dumps(row))
-                raise ValueError(f'expected an object such as {{"text": "..."}}, got {got}')
-            yield row
-
-
-def as_text(value: object) -> str | None:
-    """Return the text that a value of a column of texts stands for; None if it is no text.
-
-    A missing one (None, NaN, pandas' NA) is an empty text; U+FFFD replaces half a surrogate pair.
-    """
-    if isinstance(value, str):
-        return HALF.sub("\ufffd", value)
-    is_missing = value is None or type(value).__name__ == "NAType"
-    return "" if is_missing or (isinstance(value, float) and value != value) else None
+            readable.append(rows)
+    if not readable:
+        assert problem is not None
+        raise problem
+    return readable[0]
 
 
 def as_list(column: Any, key: str) -> list[Any]:
@@ -207,6 +132,16 @@ def as_list(column: Any, key: str) -> list[Any]:
     return list(column) if to_list is None else to_list()
 
 
+def joined_labels(labels: list[str], classes: Iterable[str], separator: str) -> str | list[str]:
+    """Return labels as a csv cell that `labels_of` reads: joined, or a list if that is no way back.
+
+    That is so where the name of any class has the separator in it, or looks like a list.
+    """
+    if any(separator in name or COLLECTION.fullmatch(name) for name in classes):
+        return labels
+    return separator.join(labels)
+
+
 def is_blank(text: str) -> bool:
     """Tell whether a text shows nothing: whitespace, zero-width and control characters alone."""
     return all(unicodedata.category(sign) in ("Cc", "Cf", "Zs", "Zl", "Zp") for sign in text)
@@ -214,7 +149,7 @@ def is_blank(text: str) -> bool:
 
 def check_first_row(config: DataConfig) -> None:
     """Raise a DataError if a table lacks a column; at once, before anything heavy is imported."""
-    path = expanded(config.path)
+    path = Path(config.path)
     if config.path != EMBEDDED and path.is_file() and format_of(path) in ("csv", "tsv"):
         rows = read_rows(str(path), encoding=config.encoding, separator=config.separator)
         if row := next(rows, None):

@@ -1,6 +1,7 @@
 """Any source of texts as a DatasetDict: default data, Hub id, folder, files, your own function."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -13,10 +14,11 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import text_columns
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import Row, as_text, check_names, format_of, read_rows
+from headscope.data.rows import check_names, format_of, read_rows
 from headscope.ground.errors import DataError, first_line, shown
 from headscope.ground.files import cache_folder, temporary_path
-from headscope.settings.config import EMBEDDED, DataConfig, expanded, is_local
+from headscope.ground.plain_rows import Row, as_text
+from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
@@ -40,24 +42,15 @@ def load_source(config: DataConfig) -> DatasetDict:
         return DatasetDict({config.train_split: load_licenses(cache)})
     if is_import_path(config.path):
         return load_own(config)
-    path = expanded(config.path)
+    path = Path(config.path)
     try:
         if not is_local(config.path):
             return datasets.load_dataset(config.path, config.name, revision=config.revision)
         with quiet():
             if path.is_dir():
                 return load_folder(path, config)
-            files = {
-                config.train_split: config.path,
-                config.validation_split or "validation": config.validation_path,
-                config.test_split or "test": config.test_path,
-            }
             return DatasetDict(
-                {
-                    split: load_files([expanded(file)], config)
-                    for split, file in files.items()
-                    if file
-                }
+                {split: load_files([Path(file)], config) for split, file in own_files(config)}
             )
     except DataError:
         raise
@@ -98,6 +91,31 @@ def load_folder(path: Path, config: DataConfig) -> DatasetDict:
     if config.label_column in features:  # such as a ClassLabel with its names
         splits = splits.cast_column(config.label_column, features[config.label_column])
     return splits
+
+
+def files_of(config: DataConfig) -> dict[str, list[str]]:
+    """Return the files of each split; those of a folder by their names in it. The Hub has none."""
+    path = Path(config.path)
+    if config.path == EMBEDDED or not is_local(config.path):
+        return {}
+    if not path.is_dir():
+        return {split: [file] for split, file in own_files(config)}
+    with quiet():
+        files = datasets.load_dataset_builder(str(path), config.name).config.data_files or {}
+    return {
+        str(split): [os.path.relpath(file, path.resolve()) for file in found]
+        for split, found in files.items()
+    }
+
+
+def own_files(config: DataConfig) -> list[tuple[str, str]]:
+    """Return each split that has a file of its own, and the file."""
+    files = [
+        (config.train_split, config.path),
+        (config.validation_split or "validation", config.validation_path),
+        (config.test_split or "test", config.test_path),
+    ]
+    return [(split, file) for split, file in files if file]
 
 
 def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None = None) -> Dataset:

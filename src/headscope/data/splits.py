@@ -14,22 +14,35 @@ from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
 from headscope.data.columns import numbers
-from headscope.data.tokenizer import MARKS
+from headscope.data.tokenizer import MARKS, normal_form
 from headscope.ground.files import digest
 
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
+def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
+    """Return a key of each row, [N] of int64, the same where the default tokens are equal.
+
+    Those of a text or a pair do not depend on case, full or half width, other ways to encode the
+    same letters, or the number of spaces.
+    """
+    digests = (digest(" ".join(normal_form(text).split()) for text in row) for row in rows)
+    return np.fromiter(
+        (int.from_bytes(key[:8], "little", signed=True) for key in digests), np.int64
+    )
+
+
 def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Give each row of texts a number, the same to texts that are equal in lower-cased letters.
+    """Give each row of texts a number, the same to texts with equal letters in their normal form.
 
     A pair repeats another one only if each of its texts does; a text without any letter is only
     equal to itself. Groups are numbered in the order of their first rows.
     """
 
     def letters(text: str) -> str:
-        return NOT_LETTERS.sub("", text.lower()) or text
+        normal = normal_form(text)
+        return NOT_LETTERS.sub("", normal) or normal
 
     return in_order([digest(map(letters, row)) for row in rows])
 

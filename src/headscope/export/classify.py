@@ -1,4 +1,4 @@
-"""Label texts with an exported model: numpy, onnxruntime, tokenizers and ngrams.py beside it.
+"""Label texts with an exported model: needs numpy, onnxruntime, tokenizers and the files beside it.
 
     python classify.py texts.txt > labels.jsonl      a text a line; of pairs: text, a tab, text
     python classify.py texts.csv > labels.jsonl      the columns of training; also .tsv, .jsonl
@@ -18,18 +18,18 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
+from plain_rows import Row, as_text, format_of, renamed, rows_of
 from tokenizers import Encoding, Tokenizer, normalizers
 
-ENDINGS = (".txt", ".csv", ".tsv", ".jsonl")
 TOKENS_PER_BATCH = 2048  # padding included
 MOST_KEPT = 64  # letters of a piece whose word is kept
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
@@ -130,29 +130,23 @@ def word_of(piece: str) -> str:
 kept_word = lru_cache(32_768)(word_of)  # 30 MB at most
 
 
-def read(path: str | None, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield each row of a file, or of standard input, which has a text a line."""
-    ending = Path(path or "lines.txt").suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{path}: expected a name that ends in {', '.join(ENDINGS)}")
-    csv.field_size_limit(sys.maxsize)
-    with open(path or 0, encoding="utf-8-sig", newline="") as source:  # noqa: PTH123
-        rows: Iterable[Any]
-        if ending == ".jsonl":
-            rows = (json.loads(line) for line in source if line.strip())
-        elif ending == ".txt":
-            lines = (line.rstrip("\r\n") for line in source)
-            texts = (line.split("\t") if len(columns) == 2 else [line] for line in lines)
-            rows = (dict(zip_longest(columns, parts)) for parts in texts)
-        else:
-            delimiter = "\t" if ending == ".tsv" else ","
-            rows = csv.DictReader(source, delimiter=delimiter, strict=True, restval="")
-        for number, row in enumerate(rows):
-            is_row = isinstance(row, dict) and None not in row  # there stand the cells too many
-            if not is_row or not all(isinstance(row.get(column), str) for column in columns):
-                got = list(row) if isinstance(row, dict) else str(row)[:60]
-                raise ValueError(f"row {number}: expected {' and '.join(columns)}, got {got}")
-            yield row
+def read(path: str | None, columns: Sequence[str]) -> Iterator[tuple[Row, tuple[str, ...]]]:
+    """Yield each row of a file, or of standard input, which has a text a line; and its texts."""
+    form = format_of(Path(path or "lines.txt"))
+    number = 0
+    try:
+        for row in rows_of(path or "-", form, columns[0]):
+            parts = [row.get(column, 0) for column in columns]
+            if form == "lines" and len(columns) == 2:
+                parts = row[columns[0]].split("\t")
+                row = dict(zip(columns, parts, strict=False))
+            texts = [text for part in parts if (text := as_text(part)) is not None]
+            if not len(texts) == len(parts) == len(columns):
+                raise ValueError(f"expected {' and '.join(columns)}, got {[*row]}")
+            yield row, tuple(texts)
+            number += 1
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"row {number}: {error}") from error
 
 
 def main(path: str | None) -> None:
@@ -162,10 +156,10 @@ def main(path: str | None) -> None:
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     rows = read(path, columns)
     while window := list(islice(rows, 1024)):
-        texts: Any = [tuple(row[column] for column in columns) for row in window]
-        for row, answer in zip(window, classifier.predict(texts), strict=True):
-            taken = {f"input_{key}" if key in answer else key: row[key] for key in row}
-            line = json.dumps(taken | answer, ensure_ascii=False)
+        texts: Any = [texts for _, texts in window]
+        answers = classifier.predict(texts)
+        for (row, _), answer in zip(window, answers, strict=True):
+            line = json.dumps(renamed(row, answer) | answer, ensure_ascii=False)
             print(UNESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", line))
 
 

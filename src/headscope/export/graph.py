@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.data import ngrams
+from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.terminal import show_line, terminal
@@ -68,8 +69,9 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder / "model.onnx")
-            for front_end in (Path(__file__).with_name("classify.py"), Path(ngrams.__file__)):
-                shutil.copyfile(front_end, folder / front_end.name)
+            beside = [Path(str(module.__file__)) for module in (ngrams, plain_rows)]
+            for file in (Path(__file__).with_name("classify.py"), *beside):
+                shutil.copyfile(file, folder / file.name)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"

@@ -57,11 +57,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(errno.EEXIST, "exists and is not a regular file", str(path))
     with temporary_path(target) as temporary:
         yield temporary
+        if temporary.is_file():
+            with temporary.open("r+b") as file:  # Windows syncs none that is open for reading alone
+                os.fsync(file.fileno())  # or a power cut may leave an empty file
         if mode is not None:
             temporary.chmod(stat.S_IMODE(mode))
-        if temporary.is_file():
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())  # or a power cut may leave an empty file
         temporary.replace(target)
 
 
@@ -96,6 +96,11 @@ def new_folder(path: Path) -> Path:
     raise AssertionError
 
 
+def home(path: str | Path) -> Path:
+    """Return a path with "~" at its start replaced by the home directory, if that user exists."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
+
+
 def check_links(folder: Path) -> None:
     """Raise a RunError if a link in a folder leads outside: what is written there would land there.
 
@@ -110,11 +115,16 @@ def check_links(folder: Path) -> None:
             )
 
 
-def remove_empty(folder: Path) -> None:
-    """Remove a folder and the one above it, as far as they are empty."""
-    with suppress(OSError):
-        folder.rmdir()
-        folder.parent.rmdir()
+def missing(folder: Path) -> list[Path]:
+    """Return which of a folder and those above it do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those of some folders that are empty, the innermost first."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 # Reading a run's files: the content, or one RunError.

@@ -37,6 +37,15 @@ def stop(number: int, frame: FrameType | None = None) -> None:
     raise Stopped(number)
 
 
+def continued(stopped: BaseException) -> BaseException:
+    """Return a stop whose remedy is the whole command, not one run of a sweep or a search."""
+    remedy = "; the same command again continues"
+    if isinstance(stopped, Stopped):
+        stopped.said = stopped.said.partition(";")[0] + remedy
+        return stopped
+    return KeyboardInterrupt((str(stopped) or "stopped by Ctrl-C").partition(";")[0] + remedy)
+
+
 def end(number: int, frame: FrameType | None = None) -> None:
     """End the process at once, for while it imports: some imports catch every exception."""
     with suppress(OSError):  # of a terminal that is closed

@@ -19,15 +19,11 @@ from pydantic_core import to_json
 
 from headscope.ground.errors import BIDI, DataError, listed, printable
 from headscope.ground.files import replacing
+from headscope.ground.plain_rows import CELLS, is_formula
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CELLS = re.compile(r"[^;\t\r\n]+")  # what a spreadsheet may take for a cell
-# Full-width too, which Japanese Excel takes.
-FORMULA = re.compile(r"[\s\"\u200b\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-# Also -5 %, +1 (555) 123: no letter, nothing to call.
-NUMBER = re.compile(r"[-+][\d\s.,:%/()+-]*([eE][-+]?\d+)?")
 # JSON leaves these as they are: DEL and C1, which a terminal obeys, two line ends of Unicode, and
 # what changes the direction.
 UNESCAPED = re.compile(f"[\x7f-\x9f\u2028\u2029]|{BIDI.pattern}")
@@ -84,35 +80,15 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
 def csv_cell(value: Any) -> Any:
     """Return a csv cell: no formula, and no control character but for tabs and line ends.
 
-    `from_csv_cell` returns what it was, but for the control characters. Numbers stay as they are.
+    `plain_rows.from_csv_cell` returns what it was, but for the control characters. Numbers stay as
+    they are.
     """
     if isinstance(value, dict | list):
         value = _json(value)
     if not isinstance(value, str):
         return value
     text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))
-    return CELLS.sub(lambda cell: f"'{cell[0]}" if _is_formula(cell[0]) else cell[0], text)
-
-
-def from_csv_cell(text: str) -> str:
-    """Return the text that `csv_cell` made this cell of."""
-
-    def unguarded(cell: re.Match[str]) -> str:
-        return cell[0][1:] if cell[0].startswith("'") and _is_formula(cell[0]) else cell[0]
-
-    return CELLS.sub(unguarded, text)
-
-
-def _is_formula(cell: str) -> bool:
-    """Tell whether a cell is one, or would be without a ' before it, so that each has its own '."""
-    bare = cell.lstrip("'")
-    return FORMULA.match(bare) is not None and not NUMBER.fullmatch(bare.strip())
-
-
-def plain_cell(text: str) -> str:
-    """Return the text that `csv_cell` wrote into a csv: without the quote before a formula."""
-    plain = text.removeprefix("'")
-    return plain if csv_cell(plain) == text else text
+    return CELLS.sub(lambda cell: f"'{cell[0]}" if is_formula(cell[0]) else cell[0], text)
 
 
 def _json(value: Any) -> str:

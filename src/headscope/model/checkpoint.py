@@ -23,7 +23,7 @@ from headscope.model.pretrained import (
     import_transformers,
     max_tokens_of,
 )
-from headscope.settings.config import expanded, is_local
+from headscope.settings.config import is_local
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -43,7 +43,7 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
 
     A ConfigError names the setting `key`, at once where there is no network.
     """
-    folder = expanded(path)
+    folder = Path(path)
     if folder.is_dir():
         if revision is not None:
             raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")

@@ -262,7 +262,7 @@ class PretrainedClassifier(Pretrained):
                 torch.enable_grad(),
             ):
                 output = self.run(*inputs, output_hidden_states=True, return_dict=True)
-                logits = output.logits.double().sum()
+                logits = output.logits.float().sum()  # MPS has no float64
                 (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
             return None

@@ -12,7 +12,7 @@ import pandas as pd
 from headscope.data.batching import TextBatches
 from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
-from headscope.ground.files import read_json
+from headscope.ground.files import home, read_json
 from headscope.ground.tables import write_frame
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.words import TextParts, split_texts, word_table
@@ -79,7 +79,7 @@ class TextsReport:
     def save_words(self, path: Path) -> None:
         """Write words.csv: the table of words, with an example for each."""
         examples = [JOIN.join(self.texts[row])[:EXAMPLE] for row in self.words["example"]]
-        write_frame(path, self.words.assign(example=examples).round(4))
+        write_frame(home(path), self.words.assign(example=examples).round(4))
 
 
 def report_of(

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from headscope.data.batching import Batch, moved
 from headscope.data.rows import as_list
 from headscope.ground.errors import DataError, listed
+from headscope.ground.files import home
 from headscope.ground.terminal import Bar, terminal
 from headscope.heads.capture import (
     capture,
@@ -135,8 +136,8 @@ class HeadView:
 
     def save(self, path: str | Path) -> Path:
         """Write the page into one HTML file, which needs neither a server nor a network."""
-        write_page(Path(path), self.html)
-        return Path(path)
+        write_page(home(path), self.html)
+        return home(path)
 
     def _repr_html_(self) -> str:
         """Return the page inside a frame, for Jupyter and Colab."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.ground.files import home
 from headscope.model.objective import Answer
 from headscope.pages.live import text_view
 from headscope.pages.show import HeadView
@@ -61,5 +62,5 @@ class ShownRun(Run):
 
 def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:
     """Load a run folder's model, as `headscope.runs.run.load_run` does, with pages of its texts."""
-    folder = Path(folder)
+    folder = home(folder)
     return ShownRun(folder, *load_model(folder, allow_code))

@@ -23,7 +23,7 @@ from headscope.data.columns import numbers, row_texts
 from headscope.data.ngrams import CHARACTERS
 from headscope.data.splits import limited
 from headscope.data.tokenizer import KATAKANA
-from headscope.ground.errors import ConfigError, first_line, warn
+from headscope.ground.errors import ConfigError, DataError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import ablate, headed_layers
 from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
@@ -134,11 +134,11 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
 
 
 def baseline_scores(splits: DatasetDict) -> Compared | None:
-    """Fit on train, score on test; None, and a note, if memory cannot hold it."""
+    """Fit on train, score on test; None, and a note, without terms or if memory cannot hold it."""
     try:
         baseline = fitted(splits["train"])
-    except MemoryError as error:
-        warn(f"the baseline is left out: {first_line(error)}")
+    except (MemoryError, DataError) as error:
+        warn(f"no baseline: {first_line(error)}")
         return None
     objective: Objective = ONE_CLASS
     if numbers(splits["test"], "label").ndim > 1:  # multi_label
@@ -174,6 +174,7 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
     the inverse of the strength of the penalty on squared weights.
 
     Raises:
+        DataError: if there is no term, as in emoji or letters alone.
         MemoryError: if classes times terms exceed 50 million weights, or the memory.
     """
     train = limited(split, MOST_TEXTS, seed=0)
@@ -182,7 +183,10 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
     if is_without_spaces(train):
         options, terms = {"analyzer": "char", "ngram_range": (1, 3)}, "characters 1-3"
     vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, **options)
-    counts = vectorizer.fit_transform(row_texts(train))
+    try:
+        counts = vectorizer.fit_transform(row_texts(train))
+    except ValueError as error:  # an empty vocabulary, or none in two texts
+        raise DataError("no term is in two training texts") from error
     classifier = LogisticRegression(C=C, max_iter=1000)
     num_classes = len(np.unique(labels))
     if labels.ndim > 1:

@@ -80,7 +80,10 @@ def show_results(console: Console, results: Results) -> None:
     show_line(console, f"run folder: {results.folder}")
     if WORDS in facts:
         show_line(console, f"all test texts: {results.folder / REPORT}")
-    show_line(console, "now look:   ", f"tensorboard --logdir {results.config.outputs_dir}")
+    parent = Path(results.config.outputs_dir)
+    if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
+        parent = results.folder.parent
+    show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
 
 
 def show_heads(

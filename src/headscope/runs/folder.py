@@ -32,10 +32,11 @@ from torch import nn
 
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
-from headscope.runs.setup import NGRAMS, Chosen, Classifier, Setup, kept_settings
+from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import TrainConfig, is_run
 
 CONFIG = "config.yaml"
+COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 REPORT = "report.html"
@@ -87,6 +88,7 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
         tensors.pop(NGRAMS, None)
+        tensors.pop(LEARNED, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
         setup.check_weights(tensors)

@@ -3,9 +3,10 @@
 Free of lightning, so that predicting starts fast.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.rows import as_list, as_text
+from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
+from headscope.ground.files import home
+from headscope.ground.plain_rows import as_text
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
 from headscope.model.objective import Objective, Reading
@@ -30,6 +33,9 @@ from headscope.runs.prediction import by_length, split_logits
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import TrainConfig
 
+if hasattr(os, "register_at_fork"):  # not on Windows
+    # A forked child lacks the threads of torch's pool, and would wait for them for ever.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 # On a CPU a hidden layer of 8192 positions no longer fits the cache.
 TOKENS_PER_BATCH = {"cpu": 2048}
 TextOrPair = str | tuple[str, ...]
@@ -232,5 +238,5 @@ def load_run(folder: str | Path, allow_code: bool = False) -> Run:
         RunError: if its file is missing or damaged, or names code that is not allowed.
         ConfigError: if that code cannot be imported.
     """
-    folder = Path(folder)
+    folder = home(folder)
     return Run(folder, *load_model(folder, allow_code))

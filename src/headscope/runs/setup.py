@@ -36,7 +36,8 @@ from headscope.settings.extension import check_allowed, is_import_path
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
 PATHS = (*SOURCES, "model.path", "model.features")
 MOST_MIB_TABLES = 64  # of positions, which no file holds
-NGRAMS = "ngrams"  # a tensor beside those of the network
+NGRAMS = "ngrams"  # tensors beside those of the network
+LEARNED = "learned"
 # Settings that decide what the network is, what it reads or which texts it has seen. A name that
 # ends in a dot is a group.
 STEPS = ("trainer.accumulate", "trainer.epoch_steps")
@@ -57,7 +58,8 @@ Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 class Setup:
     """What the weights depend on. It is in the model's file, and in each checkpoint.
 
-    `encoder` is a checkpoint's config.json, `evidence` are the known n-grams.
+    `encoder` is a checkpoint's config.json, `evidence` are the known n-grams, `learned` the keys of
+    the training and validation texts, sorted: `headscope.data.splits.text_keys`.
     """
 
     config: TrainConfig
@@ -66,6 +68,7 @@ class Setup:
     digests: Digests
     encoder: Encoder | None = None
     evidence: KnownNgrams | None = None
+    learned: Tensor | None = None
 
     def build(self) -> Classifier:
         """Return the untrained network."""
@@ -133,8 +136,10 @@ class Setup:
         return {"tokenizer": self.tokenizer.to_str(), **texts}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the keys of n-grams."""
-        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
+        """Return the keys of n-grams and texts."""
+        ngrams = None if self.evidence is None else self.evidence.tensor()
+        tensors = {NGRAMS: ngrams, LEARNED: self.learned}
+        return {name: keys for name, keys in tensors.items() if keys is not None}
 
     @classmethod
     def read(
@@ -163,7 +168,7 @@ class Setup:
                 raise ValueError("its n-grams are those of another version of headscope")
             evidence = KnownNgrams.of(tensors[NGRAMS])
         digests = TypeAdapter(Digests).validate_json(metadata["digests"])
-        return cls(config, labels, tokenizer, digests, encoder, evidence)
+        return cls(config, labels, tokenizer, digests, encoder, evidence, tensors.get(LEARNED))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,13 @@ def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:
     return corpus
 
 
-def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests) -> None:
+def check_data(
+    folder: Path,
+    before: Setup,
+    labels: list[str],
+    digests: Digests,
+    remedy: str = "or other texts: data.path=...",
+) -> None:
     """Raise a RunError for other labels or texts: what was learned may be in the test split now."""
     changes = [
         f"{role} ({', '.join(name for name in now if now[name] != before.digests[role][name])})"
@@ -81,6 +87,4 @@ def check_data(folder: Path, before: Setup, labels: list[str], digests: Digests)
         problem = f"its data have changed: {'; '.join(changes)}; it may have learned these texts"
     else:
         return
-    raise RunError(
-        f"run={folder}: {problem}; give it the data that it had, or other texts: data.path=..."
-    )
+    raise RunError(f"run={folder}: {problem}; give it the data that it had, {remedy}")

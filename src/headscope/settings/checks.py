@@ -3,14 +3,22 @@
 A message has the form `key: expected Y, got X; remedy`, in pydantic's words where they are its own.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from reprlib import repr as short_repr
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -31,6 +39,8 @@ ELSEWHERE = {  # names of other libraries -> ours
     "hidden_size": "d_model",
 }
 T = TypeVar("T")
+# A path as a shell has it: "~" at its start is the home directory, if that user exists.
+PathText = Annotated[str, AfterValidator(os.path.expanduser)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
@@ -198,7 +208,7 @@ def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Confl
     try:
         "a".encode(encoding)
     except LookupError:
-        yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or shift_jis"
+        yield "encoding", "a text encoding, such as utf-8, utf-16, cp1252 or cp932"
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
         example = rf'"{prefix}separator=;" or, for a tab, "{prefix}separator=\t"'
         yield "separator", "one character", f"give {example}"

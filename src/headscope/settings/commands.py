@@ -14,6 +14,7 @@ from headscope.settings.checks import (
     MOST,
     STRICT,
     Conflicts,
+    PathText,
     Settings,
     fault,
     format_conflicts,
@@ -39,7 +40,7 @@ def _run_folder(run: str) -> str:
     return run
 
 
-RunFolder = Annotated[str, AfterValidator(_run_folder), Field(description="run folder")]
+RunFolder = Annotated[PathText, AfterValidator(_run_folder), Field(description="run folder")]
 Device = Annotated[Accelerator, Field(description="where to compute")]
 
 
@@ -52,24 +53,27 @@ class WritesFile(Settings):
         default=False, kw_only=True, description="replace the output if it exists"
     )
 
-    def _conflicts(self) -> Conflicts:
+    def outputs(self) -> list[Path]:
+        """Return every file that the command writes where the user says, `output` first."""
         output = getattr(self, "output", None)
-        if output in (None, "-"):
-            return
-        path = Path(output)
-        if path.suffix not in self.endings:
-            yield "output", f"a name that ends in {' or '.join(self.endings)}"
-        elif path.exists() and not path.is_file():
-            yield "output", "the name of a file"
-        elif path.exists() and path.stat().st_size and not self.overwrite:
-            yield "output", "a file that does not exist", "overwrite=true replaces it"
+        return [] if output in (None, "-") else [Path(output)]
+
+    def _conflicts(self) -> Conflicts:
+        for number, path in enumerate(self.outputs()):
+            file = f"a place where {path.name}" if number else "a file that"
+            if number == 0 and path.suffix not in self.endings:
+                yield "output", f"a name that ends in {' or '.join(self.endings)}"
+            elif path.exists() and not path.is_file():
+                yield "output", f"{file} is a file" if number else "the name of a file"
+            elif path.exists() and path.stat().st_size and not self.overwrite:
+                yield "output", f"{file} does not exist", "overwrite=true replaces it"
 
 
 @dataclass(config=STRICT, frozen=True)
 class OtherDataConfig(DataConfig):
     """Other data for a finished run; columns that are not given are those of the run's own data."""
 
-    path: str = key("", "a Hub id, a directory, a file, or the import path of a loader")
+    path: PathText = key("", "a Hub id, a directory, a file, or the import path of a loader")
     text_column: str | None = key(None, THE_RUNS)  # type: ignore[assignment]
     text_pair_column: str | None = key(None, THE_RUNS)
     label_column: str | None = key(None, THE_RUNS)  # type: ignore[assignment]
@@ -106,17 +110,21 @@ class LabelledTextsConfig(Settings):
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
 
-    output: str = key("report.html", "HTML file; of a.html the words are in a.words.csv")
+    output: PathText = key("report.html", "HTML file; of a.html the words are in a.words.csv")
     seconds: Annotated[float, Field(gt=0)] = key(
         20.0, "for contributions of words; every text is predicted"
     )
+
+    def outputs(self) -> list[Path]:
+        """Return the page, and the table that is written beside it."""
+        return [*super().outputs(), Path(self.output).with_suffix(".words.csv")]
 
 
 @dataclass(config=STRICT, frozen=True)
 class EvaluateConfig(LabelledTextsConfig):
     """Score a finished run on its test split, or on other data with the same labels."""
 
-    against: str | None = key(
+    against: PathText | None = key(
         None,
         "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
         "these texts: the difference on the same texts, with its interval",
@@ -134,12 +142,14 @@ class PredictConfig(WritesFile):
 
     endings = (".csv", ".jsonl")
     run: RunFolder
-    input: str = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
-    output: str = key("-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output")
+    input: PathText = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
+    output: PathText = key(
+        "-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output"
+    )
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
         "auto", "format of the input; auto: by the file's extension"
     )
-    encoding: str = key("utf-8", "text encoding, such as cp1252 or shift_jis")
+    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932")
     separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
     text_column: str | None = key(None, "column with the text; null: the run's")
     text_pair_column: str | None = key(None, "column with the second text; null: the run's")
@@ -179,7 +189,7 @@ class ExportConfig(Settings):
     """Write a finished run as ONNX, with a front end that needs no torch."""
 
     run: RunFolder
-    output: str = Field(description="folder to be written; must not exist, or be empty")
+    output: PathText = Field(description="folder to be written; must not exist, or be empty")
 
     def _conflicts(self) -> Conflicts:
         path = Path(self.output)
@@ -199,7 +209,7 @@ class LabelsConfig(WritesFile):
 
     endings = (".csv", ".jsonl")
     run: RunFolder
-    output: str = key("labels.csv", "csv or jsonl file")
+    output: PathText = key("labels.csv", "csv or jsonl file")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
@@ -209,7 +219,7 @@ class InspectConfig(WritesFile):
     """Show what every attention head does with one text, or in a classifier of transformers."""
 
     run: RunFolder | None = key(None, "run folder")
-    model: str | None = key(
+    model: PathText | None = key(
         None, "instead of a run: a classifier of transformers, a directory or Hub id"
     )
     classes: list[str] | None = key(
@@ -229,7 +239,7 @@ class InspectConfig(WritesFile):
     )
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
     max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
-    output: str | None = key(
+    output: PathText | None = key(
         None, "HTML file; null: in the run folder's inspect/, with model in outputs/inspect/"
     )
     accelerator: Device = "auto"
@@ -259,7 +269,7 @@ class PageConfig(WritesFile):
     """Write a page on which you type a text and see every head decide, without a server."""
 
     run: RunFolder
-    output: str = key("page.html", "HTML file")
+    output: PathText = key("page.html", "HTML file")
     dtype: Literal["float32", "float16"] = key(
         "float32",
         "type of the stored weights; float16 halves the page and changes logits by about 0.001",

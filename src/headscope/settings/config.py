@@ -5,7 +5,6 @@ The classes are frozen pydantic dataclasses: a wrong value raises when an object
 Nothing here imports torch, so that `--help` and mistakes are answered at once.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from headscope.settings.checks import (
     MOST,
     STRICT,
     Conflicts,
+    PathText,
     Settings,
     format_conflicts,
     key,
@@ -34,7 +34,10 @@ from headscope.settings.extension import CODE_KEYS, is_import_path
 
 EMBEDDED = "licenses"
 ROLES = ("train", "validation", "test")  # the splits of a run
-FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt")
+# Also what is not read: such a path is no Hub id.
+READ = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".gz", ".bz2", ".xz")
+FILE_ENDINGS = (*READ, ".zip", ".zst", ".xlsx", ".xls", ".ods")
+SEVERAL = re.compile(r"[*?\[\],]|://")
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -55,20 +58,15 @@ def is_local(path: str) -> bool:
     """Tell a path on this machine from a Hub id (`name` or `organisation/name`)."""
     if is_import_path(path):
         return False
-    looks_local = path.startswith((".", "/", "~")) or path.endswith(FILE_ENDINGS)
+    looks_local = path.startswith((".", "/", "~")) or path.lower().endswith(FILE_ENDINGS)
     return looks_local or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).exists()
-
-
-def expanded(path: str) -> Path:
-    """Return a path with "~" replaced by the home directory, if that user exists."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
 
 
 def absolute(path: str) -> str:
     """Return a local path as an absolute one; a Hub id stays as it is."""
     if path == EMBEDDED or not is_local(path):
         return path
-    result = str(expanded(path).absolute())
+    result = str(Path(path).absolute())
     return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
 
 
@@ -76,16 +74,16 @@ def absolute(path: str) -> str:
 class DataConfig(Settings):
     """Where texts and labels come from, and how they are split and batched."""
 
-    path: str = key(
+    path: PathText = key(
         EMBEDDED,
         "'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet or txt "
         "file, or the import path of a loader, my_package:load",
     )
     name: str | None = key(None, "configuration of a Hub dataset")
     revision: str | None = key(None, "branch, tag or commit of a Hub dataset")
-    validation_path: str | None = key(None, "file of the validation split")
-    test_path: str | None = key(None, "file of the test split")
-    encoding: str = key("utf-8", "text encoding, such as cp1252 or shift_jis")
+    validation_path: PathText | None = key(None, "file of the validation split")
+    test_path: PathText | None = key(None, "file of the test split")
+    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932")
     separator: str | None = key(None, "delimiter of csv or tsv files; null: comma or tab")
     text_column: str = key("text", "column with the text")
     text_pair_column: str | None = key(None, "column with the second text")
@@ -99,11 +97,13 @@ class DataConfig(Settings):
     test_share: Share = key(0.1, "share of train for the test split")
     split_seed: Seed = key(0, "seed of these cuts, not that of the run")
     limit: Count | None = key(None, "texts per split, drawn by split_seed")
-    drop_rows: str | None = key(None, "file of `headscope labels`: rows to leave out or correct")
+    drop_rows: PathText | None = key(
+        None, "file of `headscope labels`: rows to leave out or correct"
+    )
     drop_empty: bool = key(False, "drop rows with an empty text or label instead of an error")
     max_length: Integer = key(256, "maximum tokens; longer texts are truncated", ge=4, le=1_000_000)
     tokens_per_batch: Count = key(2048, "tokens per batch, padding included")
-    cache_dir: str | None = key(None, "cache of tokenizers and token ids; null: the user's")
+    cache_dir: PathText | None = key(None, "cache of tokenizers and token ids; null: the user's")
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from: its own file, or the path of the whole source."""
@@ -116,10 +116,14 @@ class DataConfig(Settings):
     def _absent(self) -> Iterator[str]:
         for name in ("path", "validation_path", "test_path"):
             path = getattr(self, name)
-            if path and path != EMBEDDED and is_local(path) and not expanded(path).exists():
-                expected = "a file or directory that exists"
-                yield message(f"data.{name}", expected, path, "or a Hub id: fancyzhx/ag_news")
-            elif name != "path" and path is not None and not expanded(self.path).is_file():
+            if path and path != EMBEDDED and is_local(path) and not Path(path).exists():
+                remedy = "or a Hub id: fancyzhx/ag_news"
+                if SEVERAL.search(path):
+                    remedy = "several files go into a directory; download what is at a URL"
+                elif path.lower().endswith(FILE_ENDINGS):
+                    remedy = f"the current directory is {Path.cwd()}"
+                yield message(f"data.{name}", "a file or directory that exists", path, remedy)
+            elif name != "path" and path is not None and not Path(self.path).is_file():
                 expected = f"null, as data.path={self.path} is not a file"
                 yield message(f"data.{name}", expected, path, "give both as files")
 
@@ -185,13 +189,13 @@ class ModelConfig(Settings):
         "word pair and its character n-grams, from the training split",
     )
     evidence_dropout: Fraction = key(0.3, "share of n-grams dropped per step")
-    path: str | None = key(
+    path: PathText | None = key(
         None,
         "checkpoint of transformers, a directory or a Hub id, which decides the "
         "network but for its dropout; null: from scratch",
     )
     revision: str | None = key(None, "branch, tag or commit of path or features on the Hub")
-    features: str | None = key(
+    features: PathText | None = key(
         None,
         "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
@@ -316,8 +320,10 @@ class TrainConfig(Settings):
     """Train a Transformer text classifier and record what every attention head does."""
 
     name: str | None = key(None, "run folder below outputs_dir; null: by the data and the time")
-    outputs_dir: str = key("outputs", "parent of the run folders")
-    resume: str | None = key(None, "run folder to resume, with its settings but for keys given")
+    outputs_dir: PathText = key("outputs", "parent of the run folders")
+    resume: PathText | None = key(
+        None, "run folder to resume, with its settings but for keys given"
+    )
     seed: Seed = key(0, "seed of weights, dropout and the order of batches")
     baseline: bool = key(True, "score TF-IDF + logistic regression too")
     control: Literal["uniform"] | None = key(
@@ -349,7 +355,7 @@ class TrainConfig(Settings):
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         name, path = self.model.checkpoint  # a resumed run has weights of its own
-        if path and self.resume is None and is_local(path) and not expanded(path).is_dir():
+        if path and self.resume is None and is_local(path) and not Path(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
             yield message(name, "a directory that exists", path, remedy)
         if path and find_spec("transformers") is None:

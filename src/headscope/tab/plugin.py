@@ -21,7 +21,7 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.ground.tables import plain_cell
+from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
     MOST_MIB_NUMBERS,
     check_size,
@@ -155,7 +155,8 @@ class HeadsPlugin(TBPlugin):
         error = None
         try:
             index = self._read_index(run)
-            steps, total = index.steps, index.total
+            steps = index.steps
+            total = index.total
         except RecordError as reason:
             error = f"run {run!r}: {reason}"
         last = max((step.time for step in steps), default=None)
@@ -215,7 +216,7 @@ class HeadsPlugin(TBPlugin):
             texts = dict.fromkeys(("class", "word", "example"), str)
             missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
             table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-            table[[*texts]] = table[[*texts]].map(plain_cell)
+            table[[*texts]] = table[[*texts]].map(from_csv_cell)
             return _json(request, listed_words(table))
 
     def _page(self, request: Request) -> Response:

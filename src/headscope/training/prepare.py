@@ -15,7 +15,7 @@ from torch import nn
 
 from headscope.data.datamodule import Phase, TextDataModule
 from headscope.data.features import StatesOf
-from headscope.ground.errors import ConfigError, RunError, warn
+from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
@@ -23,7 +23,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.pretrained import Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
-from headscope.runs.folder import save_copies
+from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
 from headscope.runs.prediction import best_device
 from headscope.runs.setup import Setup
 from headscope.runs.texts import check_data
@@ -80,6 +80,11 @@ def run_folder(config: TrainConfig) -> Path:
         )
     if os.path.lexists(folder) and not folder.is_dir():
         raise RunError(f"name={config.name}: {folder} is not a directory; choose another name")
+    if taken := [file for file in (*DERIVED_FILES, *COPIES) if (folder / file).exists()]:
+        raise RunError(
+            f"name={config.name}: {folder} has files that a run would replace: {listed(taken)}; "
+            "choose another name"
+        )
     return folder
 
 
@@ -176,8 +181,9 @@ def _texts(
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if before is not None:
-        check_data(folder, before, labels, digests)
-    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence)
+        check_data(folder, before, labels, digests, "or train a new run on these: name=...")
+    learned = torch.from_numpy(data.corpus.learned())
+    return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
 
 def _add_features(

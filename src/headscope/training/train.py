@@ -2,23 +2,20 @@
 
 import signal
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
-from headscope.ground.files import remove_empty
+from headscope.ground.files import missing, remove_empty
 from headscope.ground.signals import Stopped
 from headscope.ground.terminal import Bar, terminal
-from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.results.console import show_facts, show_results
 from headscope.results.metrics import Results
-from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.distributed import broadcast, is_rank_zero, joined
 from headscope.training.finish import finish
@@ -44,6 +41,8 @@ def train(
         if not is_rank_zero():
             console = Console(quiet=True)
             warnings.simplefilter("ignore")  # rank 0 shows them
+        made = missing(Path(config.outputs_dir, config.name or ""))
+        is_ours = config.name is None and config.resume is None  # the folder, for lack of a name
         folder = Path(broadcast(str(run_folder(config)) if is_rank_zero() else ""))
         named = replace(config, name=config.name or folder.name)
         try:
@@ -59,7 +58,7 @@ def train(
                 raise KeyboardInterrupt(str(stopped)) from None
             raise
         finally:
-            remove_empty(folder)
+            remove_empty([folder] * is_ours + made)
 
 
 def _train(
@@ -75,23 +74,3 @@ def _train(
     finish(trainer, prepared, results, console, phase)
     show_results(console, results)
     return results
-
-
-def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> ShownRun:
-    """Train by keys of `headscope train`, and return the run.
-
-        headscope.train({"data.path": "reviews.csv", "trainer.max_epochs": 4})
-        headscope.train(data={"path": "reviews.csv"}, seed=1)
-
-    Args:
-        settings: keys with their values, written with dots or as dictionaries in one another.
-        keys: the same; a key given twice has the value that stands here.
-
-    Raises:
-        ConfigError, DataError, RunError, TrainingError: for what you can fix.
-    """
-    config = override(TrainConfig(), flatten(settings or {}) | flatten(keys))
-    check(config)
-    results = train(config)
-    assert results is not None, "rank 0 alone has them"
-    return load_shown(results.folder, allow_code=True)

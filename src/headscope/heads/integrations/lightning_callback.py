@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
+from headscope.ground.files import home
 from headscope.heads.capture import capture, eval_mode, now
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
@@ -103,7 +104,7 @@ class RecordHeads(AtValidation):
         super().__init__(every_n_steps)
         self.texts = list(texts)
         self.inputs = tuple(inputs)
-        self.folder = folder
+        self.folder = None if folder is None else home(folder)
         self.recorder: HeadRecorder
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,0 +1,78 @@
+"""No command replaces or removes a file that it has not made, unless overwrite=true says so."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headscope.cli import labels as labels_module
+from headscope.cli.main import COMMANDS
+from headscope.ground.errors import ConfigError, RunError, UserError
+from headscope.runs.run import load_run
+from headscope.settings.checks import validate
+from headscope.settings.commands import ExportConfig, WritesFile
+from headscope.settings.config import TrainConfig
+from headscope.training.train import train
+from training_runs import Trained, configured, write
+
+# Of each command what makes a file where the user says; the others write into the run folder alone,
+# under names that are free, or nothing.
+WRITING: dict[str, dict[str, Any]] = {
+    "predict": {"input": "texts.csv", "output": "out.csv"},
+    "labels": {"output": "labels.csv", "folds": 2},
+    "inspect": {"text": "a lovely film", "output": "page.html"},
+    "page": {"output": "page.html"},
+    "report": {"output": "report.html", "seconds": 1},
+}
+
+
+def test_every_command_is_here() -> None:
+    others = {"train", "evaluate", "verify", "trace", "export"}
+    assert {*WRITING} | others == {*COMMANDS}
+    writes = {name for name, (_, schema) in COMMANDS.items() if issubclass(schema, WritesFile)}
+    assert writes == {*WRITING}
+    assert COMMANDS["export"][1] is ExportConfig  # into a folder that is new or empty
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_every_file_that_a_command_writes_is_asked_for_before(
+    name: str, plain: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(labels_module, "trained_without", lambda run, *_: load_run(run.folder))
+    write(tmp_path / "texts.csv", [{"text": "a lovely film"}])
+    before = {*tmp_path.iterdir()}
+    words = [f"{key}={value}" for key, value in WRITING[name].items()]
+    command(name, f"run={plain.folder}", *words)
+    schema: Any = COMMANDS[name][1]
+    config = validate(schema, {"run": str(plain.folder), "overwrite": True, **WRITING[name]})
+    made = {*tmp_path.iterdir()} - before
+    assert made == {path.absolute() for path in config.outputs()}
+    for path in made:
+        for other in made:
+            other.unlink(missing_ok=True)
+        path.write_text("mine")
+        with pytest.raises(ConfigError, match=r"does not exist.*overwrite=true replaces it"):
+            validate(schema, {"run": str(plain.folder), **WRITING[name]})
+
+
+def test_a_run_replaces_no_file_and_removes_no_folder_of_the_users(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    outputs = tmp_path / "outputs"
+    (outputs / "run").mkdir(parents=True)
+    (outputs / "run" / "words.csv").write_text("mine")
+    with pytest.raises(RunError, match=r"has files that a run would replace: words\.csv; choose"):
+        train(config, Console(quiet=True))
+    assert (outputs / "run" / "words.csv").read_text() == "mine"
+    shutil.rmtree(outputs)
+    wrong = {"path": write(tmp_path / "wrong.csv", [{"text": "a", "label": "x"}] * 9)}
+    for made in ([], [outputs], [outputs, outputs / "run"]):
+        for name in ("run", None):
+            for folder in made:
+                folder.mkdir(exist_ok=True)
+            settings = {"name": name, "outputs_dir": str(outputs), "data": wrong}
+            with pytest.raises(UserError):
+                train(validate(TrainConfig, settings), Console(quiet=True))
+            assert [path for path in (outputs, outputs / "run") if path.exists()] == made
