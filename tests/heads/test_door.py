@@ -197,6 +197,14 @@ def test_bfloat16_as_default_is_no_error() -> None:
         torch.set_default_dtype(torch.float32)
 
 
+def test_what_is_missed_in_bfloat16_is_rounding() -> None:
+    model, tokenizer = foreign_classifiers.classifier("bert")
+    with torch.no_grad():
+        model.classifier.weight.mul_(100)
+    found = headscope.show(model.bfloat16(), tokenizer, TEXT).explanation
+    assert found.unknown in ("", "rounding in bfloat16")
+
+
 def test_offloaded_weights_are_brought_to_their_device() -> None:
     model = nn.Linear(2, 2, device="meta")
     model._hf_hook = type("Hook", (), {"execution_device": "cpu"})()

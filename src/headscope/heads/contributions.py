@@ -62,6 +62,7 @@ from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
+LEAST_PRECISE = 1e-4  # of a type whose rounding is no module's
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
@@ -142,6 +143,9 @@ def _with_unknown(
     """Name the module that is not the sum of its parts, if there is one."""
     if not bool((found.missed.abs() > MOST_MISSED).any()):
         return found
+    if torch.finfo(found.logits.dtype).eps > LEAST_PRECISE:
+        name = str(found.logits.dtype).removeprefix("torch.")
+        return replace(found, unknown=f"rounding in {name}")
     return replace(found, unknown=_unknown_module(model, inputs, num_tokens))
 
 
