@@ -5,6 +5,7 @@
     with headscope.capture(model) as maps:    attention weights of every head of a torch module
     with headscope.ablate(model, heads):      the module without some of its heads
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
+    headscope.abilities(model, tokenizer)     what can be done with a classifier of transformers
     headscope.RecordHeads(...)                Lightning's callback: heads at every validation
 
 Public names are imported when they are first used, so that `import headscope` and `--help` are
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headscope.ground.errors import UserError as UserError
     from headscope.heads.capture import ablate as ablate
     from headscope.heads.capture import capture as capture
+    from headscope.heads.integrations.abilities import abilities as abilities
     from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
     from headscope.model.classifier import TextClassifier as TextClassifier
     from headscope.pages.show import HeadView as HeadView
@@ -48,6 +50,7 @@ _MODULES = {
     "runs.run": ("Prediction",),
     "pages.shown_run": ("Run", "load"),
     "cli.from_python": ("train",),
+    "heads.integrations.abilities": ("abilities",),
     "heads.integrations.lightning_callback": ("RecordHeads",),
     "pages.show": ("HeadView", "show"),
 }
@@ -57,7 +60,7 @@ _MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() 
 __all__ = [
     "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
     "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError",
-    "Text", "TextClassifier", "UserError", "__version__", "ablate", "capture",
+    "Text", "TextClassifier", "UserError", "__version__", "abilities", "ablate", "capture",
     "load", "show", "train",
 ]  # fmt: skip
 

@@ -20,9 +20,9 @@ from headscope.heads.contributions import (
     decompose,
     explain,
     likeliest_log_odds,
-    mean_contributions,
     share_among_heads,
 )
+from headscope.heads.words import mean_contributions
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.record.explanation import TABLE_WIDTH, Explanation, signed

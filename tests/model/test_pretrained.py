@@ -13,12 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from bert_family import FAMILIES, PLACES, peer, write_checkpoint
 from headscope.ground.errors import ConfigError
-from headscope.model.pretrained import (
-    PretrainedClassifier,
-    build_pretrained,
-    find_checkpoint,
-    read_checkpoint,
-)
+from headscope.model.checkpoint import find_checkpoint, read_checkpoint
+from headscope.model.pretrained import PretrainedClassifier, build_pretrained
 from headscope.settings.config import ModelConfig
 
 TEXTS = ["the film was lovely and quite warm", "a dark day", "東京の映画 A Café"]

@@ -2,34 +2,47 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Bool
 from rich.console import Console
+from torch import Tensor
 
 from headscope.data.columns import class_names, numbers, text_rows
 from headscope.data.corpus import read_split
 from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, first_line, listed, warn
 from headscope.ground.files import write_free
 from headscope.ground.growth import check_growth
 from headscope.ground.terminal import Bar, show_line, terminal
+from headscope.heads.capture import eval_mode, logits_of
+from headscope.heads.contributions import explain
 from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     TextOrPair,
     study_texts,
 )
+from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.study import Study
+from headscope.model.checkpoint import described, find_checkpoint, read_tokenizer
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import described, find_checkpoint, import_transformers
+from headscope.model.pretrained import import_transformers
 from headscope.pages.show import head_view, with_page
+from headscope.record.explanation import WORDS_NAMED, signed
+from headscope.record.schema import JOIN
+from headscope.results.baseline import above, differences
 from headscope.results.console import show_heads
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig, OtherDataConfig
 from headscope.settings.config import DataConfig
 
 FOLDER = Path("outputs/inspect")
+COMPARED = 100  # texts whose words are compared
 
 
 def inspect_model(config: InspectConfig, console: Console | None = None) -> Path:
@@ -50,25 +63,118 @@ def inspect_model(config: InspectConfig, console: Console | None = None) -> Path
     texts: list[TextOrPair] = []
     if config.data is not None:
         texts, labels = labelled(config, config.data, classifier)
-        with Bar(console, f"measuring every head on {len(texts)} texts") as bar:
-            study = study_texts(classifier, texts, labels, bar.update)
+        study = _studied(console, config.model, classifier, texts, labels)
+        if config.against is not None:
+            compare(console, config, classifier, texts, labels)
     shown = texts[0] if config.text is None else config.text
     if config.text is not None and config.text_pair is not None:
         shown = (config.text, config.text_pair)
-    output = classifier.output(classifier.probe(shown))
+    probe = classifier.probe(shown)
+    output = classifier.output(probe)
+    notes = {"model": config.model} | classifier.notes_on(shown, probe, output)
     name = re.sub(r"[^\w.-]+", "_", Path(config.model).name) or "model"
     stem = f"{name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
-    view = with_page(head_view(output, study, {"model": config.model}))
+    view = with_page(head_view(output, study, notes))
     free = FOLDER / f"{stem}.html"
     path = view.save(config.output) if config.output else write_free(free, view.html)
+    show_line(console, f"text: {JOIN.join(shown) if isinstance(shown, tuple) else shown}")
     show_line(console, str(view))
-    if classifier.is_cut(shown):
-        show_line(console, f"the text was cut to {len(view.tokens)} tokens")
+    if "shown" in notes:
+        show_line(console, f"read: {notes['shown']}")
+    for name, note in output.notes.items():
+        show_line(console, f"{name}: {note}")
     if study is not None:
         show_line(console, study.details)
         show_heads(console, study.loss_increases(), page="on the page")
     show_line(console, f"page:       {path}")
     return path
+
+
+def compare(
+    console: Console,
+    config: InspectConfig,
+    ours: SequenceClassifier,
+    texts: list[TextOrPair],
+    labels: list[Any],
+) -> None:
+    """Print how two classifiers differ on the same texts: accuracy, heads that matter, words.
+
+    A word's difference is the mean, over the texts that have it, of what it adds to the text's
+    class in the one model less the other.
+    """
+    path = str(config.against)
+    theirs = load_classifier(path, config.max_tokens)
+    theirs.to(best_device(config.accelerator))
+    if len(theirs.labels) != len(ours.labels):
+        raise ConfigError(
+            f"against: expected a classifier with {len(ours.labels)} classes, got {path} with "
+            f"{len(theirs.labels)}"
+        )
+    theirs.labels = ours.labels
+    both = (ours, theirs)
+    truth = ours.batches(texts, labels)
+    rows = torch.cat([batch.rows for batch in truth]).argsort()
+    targets = torch.cat([batch.labels for batch in truth])[rows]
+    has = ours.objective.has(targets, len(ours.labels))
+    answers = [_answers(model, texts, labels) for model in both]
+    show_line(console, above(path, differences(answers[0], answers[1], has)))
+    study = _studied(console, path, theirs, texts, labels)
+    if study is not None:
+        show_line(console, f"{path}: {study.answer}")
+    if not isinstance(ours.objective, MultiLabel):
+        words = words_apart(both, texts[:COMPARED], targets[:COMPARED].tolist())
+        parts = "; ".join(f"{word} {signed(value)}" for word, value in words)
+        show_line(console, f"words that add more here than in {path}: {parts}")
+
+
+def _studied(
+    console: Console,
+    path: str,
+    classifier: SequenceClassifier,
+    texts: list[TextOrPair],
+    labels: list[Any],
+) -> Study | None:
+    """Return which heads of a model matter; None, and a line, if they cannot be ablated."""
+    with Bar(console, f"measuring every head of {path} on {len(texts)} texts") as bar:
+        try:
+            return study_texts(classifier, texts, labels, bar.update)
+        except NotObservedError as error:
+            warn(f"{path}: {error}")
+            return None
+
+
+def _answers(
+    model: SequenceClassifier, texts: list[TextOrPair], labels: list[Any]
+) -> Bool[Tensor, "N C"]:
+    """Return the classes that a model gives each text."""
+    batches = model.batches(texts, labels)
+    with torch.no_grad(), eval_mode(model):
+        logits = torch.cat([logits_of(model, batch).cpu() for batch in batches])
+    order = torch.cat([batch.rows for batch in batches]).argsort()
+    return model.objective.predicted(model.objective.probabilities(logits[order].double()))
+
+
+def words_apart(
+    models: Sequence[SequenceClassifier], texts: list[TextOrPair], labels: list[int]
+) -> list[tuple[str, float]]:
+    """Return the words whose contributions to the given classes differ most, with the difference.
+
+    A word is what stands between spaces: the models may have tokenizers of their own.
+    """
+    differences: dict[str, list[float]] = {}
+    for text, label in zip(texts, labels, strict=True):
+        sums: dict[str, float] = {}
+        for model, sign in zip(models, (1, -1), strict=True):
+            probe = model.probe(text)
+            name = model.labels[label]
+            tokens = probe.text.tokens
+            found = explain(model, probe.batch, tokens, model.reading, label=name)
+            for word, value in found.ranked_words():
+                sums[word] = sums.get(word, 0.0) + sign * value
+        for word, value in sums.items():
+            differences.setdefault(word, []).append(value)
+    means = {word: sum(values) / len(values) for word, values in differences.items()}
+    return sorted(means.items(), key=lambda item: -abs(item[1]))[:WORDS_NAMED]
 
 
 def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
@@ -84,7 +190,7 @@ def load_classifier(path: str, max_tokens: int) -> SequenceClassifier:
         model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = read_tokenizer(folder)
         if backend := getattr(tokenizer, "backend_tokenizer", None):
             check_growth(backend.to_str())
         if random := sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])}):

@@ -9,10 +9,11 @@ Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, C cl
 
 import inspect
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Literal
+from itertools import count
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,13 +29,16 @@ from headscope.attention.functional import (
 )
 from headscope.attention.multi_head import HeadedAttention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
+from headscope.heads.fixed_gates import named_attention
 from headscope.heads.integrations.transformers_models import (
+    NotObservedError,
     Observer,
+    is_watched,
     observe_transformers,
     transformers_models,
 )
+from headscope.model.running import Runs, lock_of
 from headscope.model.running import eval_mode as eval_mode
-from headscope.model.running import lock_of
 
 Change = Literal["zero", "uniform"]
 
@@ -82,28 +86,54 @@ def capture(
 def observe(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Call `observer` with the layer's name and its call each time an attention layer runs.
 
+    A layer that runs several times in a forward pass has a name for each run: `layer`, `layer#1`.
     Until the block is left, other threads that observe, change or explain the model wait. Errors
     are those of `capture`.
     """
     kinds = ObservedAttention | nn.MultiheadAttention
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
     if not layers and not transformers_models(model):
-        raise ValueError(
+        raise NotObservedError(
             f"{type(model).__name__}: expected attention layers of headscope,"
             " torch.nn.MultiheadAttention or a model of transformers, got none of them"
         )
+    runs = Runs(model)
+    modules = dict(model.named_modules())
+
+    def show(name: str, call: AttentionCall) -> None:
+        run = runs.name(name)
+        if not call.is_pooling:
+            _note_heads(modules.get(name), run, call)
+            named_attention(run, call, is_last=call.values is not None)
+        observer(run, call)
+
     with ExitStack() as stack:
         stack.enter_context(lock_of(model))
+        stack.enter_context(runs.counted())
         for name, layer in layers.items():
             observers = stack.enter_context(_ours(name, layer)).observers
-            observers.append(partial(observer, name))
+            observers.append(partial(show, name))
             stack.callback(observers.pop)
-        stack.enter_context(observe_transformers(model, observer))
+        stack.enter_context(observe_transformers(model, show))
+        yield
+
+
+@contextmanager
+def named_layers(model: nn.Module) -> Iterator[None]:
+    """Have the calls of attention named that `FixedGates` notes, of layers that can be observed."""
+    try:
+        stack = ExitStack()
+        stack.enter_context(observe(model, lambda *_: None))
+    except NotObservedError:
+        pass
+    with stack:
         yield
 
 
 def is_observed(model: nn.Module) -> bool:
-    """Tell whether an attention layer of headscope or torch in the model has an observer."""
+    """Tell whether an attention layer in the model has an observer."""
+    if is_watched(model):
+        return True
     layers = (getattr(layer.forward, "ours", layer) for layer in model.modules())
     return any(getattr(layer, "observers", None) for layer in layers)
 
@@ -161,37 +191,81 @@ def _sharing_parameters(layer: nn.MultiheadAttention) -> MultiHeadAttention:
 
 
 HEADED = HeadedAttention | nn.MultiheadAttention
-_heads_of: WeakKeyDictionary[nn.Module, dict[str, int]] = WeakKeyDictionary()
 
 
-def headed_layers(model: nn.Module) -> dict[str, int]:
+class _Seen(NamedTuple):
+    """A run of a layer, as it was last observed."""
+
+    run: str  # what its name has behind the layer's: "", "#1"
+    heads: int
+    order: int  # among all runs
+
+
+_seen: WeakKeyDictionary[nn.Module, list[_Seen]] = WeakKeyDictionary()
+_order = count()
+
+
+def _note_heads(layer: nn.Module | None, run: str, call: AttentionCall) -> None:
+    """Note how many heads a layer has that can be ablated, and how often it runs."""
+    if layer is None or (call.values is None and not isinstance(layer, HEADED)):
+        return
+    _, mark, number = run.rpartition("#")
+    before = _seen.get(layer, []) if mark else []
+    _seen[layer] = [*before, _Seen(mark + number if mark else "", call.shape[1], next(_order))]
+
+
+def headed_layers(model: nn.Module, batch: Batch | None = None) -> dict[str, int]:
     """Return how many heads each attention layer has, by its name, in the order of registration.
 
-    Those of a transformers model are found by one forward pass over its dummy inputs.
+    Of a layer that ran several times while it was observed each run, and all in the order in which
+    they ran. Those of a transformers model are found where it is observed; if it was not yet, by a
+    forward pass over the batch, or over its dummy inputs.
     """
-    heads = {
-        name: layer.num_heads for name, layer in model.named_modules() if isinstance(layer, HEADED)
-    }
+    heads = _noted(model, lambda layer: isinstance(layer, HEADED))
     for prefix, inner in transformers_models(model).items():
-        if inner not in _heads_of:
-            _heads_of[inner] = _find_heads(inner)
-        heads |= {f"{prefix}.{name}".strip("."): count for name, count in _heads_of[inner].items()}
+        if not inner._can_set_attn_implementation():
+            continue
+        if not any(layer in _seen for layer in inner.modules()):
+            _find_heads(model, inner, batch)
+        noted = _noted(inner, lambda layer: not isinstance(layer, HEADED))
+        heads |= {f"{prefix}.{name}".strip("."): count for name, count in noted.items()}
     return heads
 
 
-def _find_heads(model: Any) -> dict[str, int]:
-    heads: dict[str, int] = {}
+def _noted(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> dict[str, int]:
+    """Return the heads of each run of some layers: as registered, or in the order they ran in."""
+    found: list[tuple[int, str, int]] = []
+    is_repeated = False
+    for number, (name, layer) in enumerate(model.named_modules()):
+        if not chosen(layer):
+            continue
+        runs = _seen.get(layer, [])
+        if not runs and isinstance(layer, HEADED):
+            runs = [_Seen("", layer.num_heads, number)]
+        is_repeated |= len(runs) > 1
+        found += [(run.order, f"{name}{run.run}", run.heads) for run in runs]
+    if is_repeated or not any(isinstance(layer, HEADED) for layer in model.modules()):
+        found.sort()
+    return {name: heads for _, name, heads in found}
 
-    def note(name: str, call: AttentionCall) -> None:
-        if call.values is not None:
-            heads[name] = call.shape[1]
 
-    inputs = {name: ids.to(device_of(model)) for name, ids in model.dummy_inputs.items()}
-    if "use_cache" in inspect.signature(model.base_model.forward).parameters:
-        inputs["use_cache"] = False
-    with eval_mode(model), torch.no_grad(), observe_transformers(model, note):
-        model.base_model(**inputs)  # a classifier's head may ask for more of a text, as BART's does
-    return heads
+def _find_heads(model: nn.Module, inner: Any, batch: Batch | None) -> None:
+    with eval_mode(model), torch.no_grad(), observe(model, lambda *_: None):
+        if batch is not None:
+            logits_of(model, batch)
+            return
+        inputs = {name: ids for name, ids in inner.dummy_inputs.items() if ids is not None}
+        inputs = {name: ids.to(device_of(model)) for name, ids in inputs.items()}
+        if "use_cache" in inspect.signature(inner.base_model.forward).parameters:
+            inputs["use_cache"] = False
+        try:
+            # A classifier's head may ask for more of a text, as BART's does
+            inner.base_model(**inputs)
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise NotObservedError(
+                f"{type(inner).__name__}: its heads are found where it runs; run it once within "
+                "headscope.capture(model) first"
+            ) from error
 
 
 def readout_position(model: nn.Module) -> int | None:
@@ -249,14 +323,36 @@ def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterato
         getattr(ablations[name], change)[head] = True
     with ExitStack() as stack:
         stack.enter_context(lock_of(model))
+        runs = Runs(model)
+        stack.enter_context(runs.counted())
         layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, HEADED)}
-        for name in ablations.keys() & layers.keys():
+        changed = {name.partition("#")[0] for name in ablations}
+        for name in changed & layers.keys():
             ours = stack.enter_context(_ours(name, layers[name]))
-            stack.callback(setattr, ours, "ablation", ours.ablation)
-            ours.ablation = ablations[name].joined(ours.ablation)
-        if ablations.keys() - layers.keys():
-            stack.enter_context(observe_transformers(model, ablations=ablations))
+            _ablate_runs(stack, ours, name, runs, ablations)
+        if changed - layers.keys():
+            stack.enter_context(observe_transformers(model, ablations=ablations, runs=runs))
         yield
+
+
+def _ablate_runs(
+    stack: ExitStack, ours: Any, name: str, runs: Runs, ablations: Mapping[str, Ablation]
+) -> None:
+    """Ablate heads of one of our layers, in those of its runs that are named."""
+    before: list[Ablation | None] = []
+
+    def start(*_: Any) -> None:
+        before.append(ours.ablation)
+        run = runs.name(name)
+        if run in ablations:
+            ours.ablation = ablations[run].joined(ours.ablation)
+
+    def end(*_: Any) -> None:
+        ours.ablation = before.pop()
+
+    stack.callback(ours.register_forward_pre_hook(start).remove)
+    handle = ours.register_forward_hook(end, prepend=True, always_call=True)
+    stack.callback(handle.remove)
 
 
 # Running
@@ -268,9 +364,31 @@ def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     return logits
 
 
+def texts_apart(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield batches; of a model that reads padding one for each text, without its padding."""
+    for batch in batches:
+        padding = batch.key_padding_mask
+        if padding is None or not getattr(model, "reads_padding", False):
+            yield batch
+            continue
+        for row, length in enumerate((~padding).sum(dim=1).tolist()):
+            own = slice(row, row + 1)
+            segments = None if batch.segment_ids is None else batch.segment_ids[own, :length]
+            text = (batch.token_ids[own, :length], None, segments, batch.labels[own])
+            yield Batch(*text, batch.rows[own])
+
+
 def device_of(model: nn.Module) -> torch.device:
-    """Return where the model computes; the CPU, if it has no parameters."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    """Return where the model computes; the CPU, if it has no parameters.
+
+    Of one whose weights are offloaded by accelerate, where they are brought to.
+    """
+    hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
+    brought = (getattr(hook, "execution_device", None) for hook in hooks)
+    if (device := next((each for each in brought if each is not None), None)) is not None:
+        return torch.device(device)
+    devices = (parameter.device for parameter in model.parameters())
+    return next((each for each in devices if each.type != "meta"), torch.device("cpu"))
 
 
 def now(device: torch.device) -> float:

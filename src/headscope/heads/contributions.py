@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,11 +54,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode
-from headscope.heads.fixed_gates import FixedGates, HeadOutputs, depends
+from headscope.heads.capture import device_of, eval_mode, named_layers
+from headscope.heads.fixed_gates import FixedGates, HeadOutputs
+from headscope.heads.gate_rules import depends
+from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.places import NONE, start_ids
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
+LEAST_PRECISE = 1e-4  # of a type whose rounding is no module's
 MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
@@ -71,7 +76,7 @@ class Contributions:
 
     Attributes:
         words: of each token; 0 at padding.
-        heads: of each layer, what passes through each head from each position.
+        heads: of each layer that is observed, what passes through each head from each position.
         biases: those that are added before the attention of each layer, and after the last.
         totals: the sums themselves: words and biases add up to them, but for what is missed.
         logits: of the model.
@@ -79,7 +84,7 @@ class Contributions:
     """
 
     words: Float[Tensor, "B T S"]
-    heads: list[Float[Tensor, "B H K S"]]
+    heads: list[Float[Tensor, "B _ _ S"]]  # [B, H, K, S] each
     biases: Float[Tensor, "B layers_and_1 S"]
     totals: Float[Tensor, "B S"]
     logits: Float[Tensor, "B C"]
@@ -117,7 +122,7 @@ def decompose(
         sums_of: from the logits to the sums, such as `lambda logits: logits[:, :1]`.
     """
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        found = _contributions(gates, logits, sums_of(logits.double()))
+        found = _contributions(gates, logits, sums_of(logits.cpu().double()))
     return _with_unknown(found, model, inputs, num_tokens)
 
 
@@ -125,7 +130,10 @@ def _contributions(
     gates: FixedGates, logits: Float[Tensor, "B C"], sums: Float[Tensor, "B S"]
 ) -> Contributions:
     parts = [_parts(gates, of_texts) for of_texts in sums.unbind(dim=1)]
-    words, heads, biases = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
+    words, heads, by_call = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
+    ends = [0, *(number + 1 for number in gates.heads.values()), by_call.shape[1]]
+    groups = [by_call[:, slice(*pair)].sum(dim=1) for pair in pairwise(ends)]
+    biases = torch.stack(groups, dim=1)  # [B, layers_and_1, S]
     return Contributions(words, heads, biases, sums.detach().cpu(), logits.detach().cpu())
 
 
@@ -135,6 +143,9 @@ def _with_unknown(
     """Name the module that is not the sum of its parts, if there is one."""
     if not bool((found.missed.abs() > MOST_MISSED).any()):
         return found
+    if torch.finfo(found.logits.dtype).eps > LEAST_PRECISE:
+        name = str(found.logits.dtype).removeprefix("torch.")
+        return replace(found, unknown=f"rounding in {name}")
     return replace(found, unknown=_unknown_module(model, inputs, num_tokens))
 
 
@@ -150,18 +161,28 @@ def _fixed_gates(
         torch.autocast(device_of(model).type, enabled=False),
         _exact_products(),
     ):
-        gates = FixedGates(len(inputs[0]), num_tokens)
-        with gates:
-            logits = model(*inputs)
+        ids = inputs[0] if inputs[0].shape[1:] == (num_tokens,) else None
+        if ids is not None and len(inputs) > 1 and inputs[1] is not None:
+            ids = ids.masked_fill(inputs[1], NONE)
+        text = (len(inputs[0]), num_tokens, ids, start_ids(model))
+        gates = FixedGates(*text)
+        try:
+            with named_layers(model), gates:
+                logits = model(*inputs)
+        except NotObservedError:  # found out at the end: words are explained without heads
+            gates = FixedGates(*text)
+            with gates:
+                logits = model(*inputs)
         yield gates, logits
 
 
 def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[Tensor], Tensor]:
     """Return words, heads and biases of a sum of each text: each leaf times its gradient."""
     leaves = gates.leaves
-    gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in gates.calls)])
+    calls = [gates.calls[number] for number in gates.heads.values()]
+    gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in calls)])
     words, biases = _of_leaves(gates, [gradient[None] for gradient in gradients[: len(leaves)]])
-    pairs = zip(gates.calls, gradients[len(leaves) :], strict=True)
+    pairs = zip(calls, gradients[len(leaves) :], strict=True)
     return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
 
 
@@ -174,10 +195,9 @@ def _of_leaves(
     biases = torch.zeros(N, B, len(gates.calls) + 1, dtype=torch.float64)
     words = torch.zeros(N, B, gates.num_tokens, dtype=torch.float64)
     for leaf, gradient in zip(gates.words, gradients, strict=False):
-        products = (leaf.detach() * gradient).reshape(N, B, -1, leaf.shape[-1])
-        of_tokens = products.sum(dim=-1, dtype=torch.float64).cpu()  # [N, B, T], more if padded
-        words += of_tokens[..., : gates.num_tokens]
-        biases[..., 0] += of_tokens[..., gates.num_tokens :].sum(dim=-1)
+        of_tokens = gates.of_tokens(leaf, leaf.detach() * gradient)  # [N, B, T + 1]
+        words += of_tokens[..., :-1]
+        biases[..., 0] += of_tokens[..., -1]
     of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
     for (layer, leaf), gradient in of_biases:
         products = (leaf.detach() * gradient).reshape(N, B, -1)
@@ -193,18 +213,22 @@ def _passing(call: HeadOutputs, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
 
 def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return d sum / d tensor for each tensor: 0 where it is not used."""
-    if not sums.requires_grad:
+    if not sums.requires_grad or not tensors:
         return [torch.zeros_like(tensor) for tensor in tensors]
     return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
 
 
 class Shares(NamedTuple):
-    """What the heads share of S sums of B texts, and what passes through no head."""
+    """What the heads share of S sums of B texts, and what passes through no head.
+
+    Of `past`, tokens and biases, `unobserved` passes through attention that is not observed.
+    """
 
     heads: list[Float[Tensor, "B H T S"]]
     head_biases: list[Float[Tensor, "B H S"]]
     past: Float[Tensor, "B T S"]
     past_biases: Float[Tensor, "B S"]
+    unobserved: Float[Tensor, "B S"]
 
 
 def share_among_heads(
@@ -212,20 +236,26 @@ def share_among_heads(
 ) -> Shares:
     """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        return _shares(gates, sums_of(logits.double()))
+        return _shares(gates, sums_of(logits.cpu().double()))
 
 
 def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
     """One gradient for each x to all heads; then one for each layer to what is below its heads."""
     B, S = sums.shape
-    heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in gates.calls]
+    numbers = [*gates.heads.values()]
+    calls = [gates.calls[number] for number in numbers]
+    others = [call for number, call in enumerate(gates.calls) if number not in numbers]
+    heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in calls]
     table = [of_layer.double() for of_layer in heads]  # tokens, then biases
-    outputs = [call.head_outputs for call in gates.calls]
+    outputs = [call.head_outputs for call in calls]
     each = torch.eye(S, dtype=sums.dtype, device=sums.device)
-    with _scaled_heads(gates) as scale:
+    with _scaled_heads(calls) as scale:
         scale(0.0)
         past = _below(gates, sums.sum(dim=0), each, len(gates.calls))
-        for x, weight in _gauss_legendre(len(gates.calls)):
+        with _scaled_heads(others) as scale_others:
+            scale_others(0.0)
+            unobserved = past - _below(gates, sums.sum(dim=0), each, len(gates.calls))
+        for x, weight in _gauss_legendre(len(calls)):
             scale(x)
             gradients = _gradients_of_rows(sums.sum(dim=0), outputs, each)  # x g(x), [S, ...] each
             for layer, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
@@ -233,7 +263,7 @@ def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
                 of_heads = gradient.reshape(S, B, H, -1)
                 alone = torch.eye(H).to(gradient)[:, None, None, :, None] * of_heads
                 rows = alone.reshape(H * S, *output.shape)
-                found = _below(gates, output, rows, layer)
+                found = _below(gates, output, rows, numbers[layer])
                 table[layer] += weight / x * found.unflatten(0, (H, S))
     table = [of_layer.permute(2, 0, 3, 1) for of_layer in table]  # [B, H, T + 1, S]
     past = past.permute(1, 2, 0)  # [B, T + 1, S]
@@ -242,11 +272,12 @@ def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
         [of_layer[:, :, -1] for of_layer in table],
         past[:, :-1],
         past[:, -1],
+        unobserved.sum(dim=-1).T,
     )
 
 
 @contextmanager
-def _scaled_heads(gates: FixedGates) -> Iterator[Callable[[float], None]]:
+def _scaled_heads(calls: Sequence[HeadOutputs]) -> Iterator[Callable[[float], None]]:
     """Let the gradient of all that passes a head be scaled, as if its output were."""
     scale = 1.0
 
@@ -255,7 +286,7 @@ def _scaled_heads(gates: FixedGates) -> Iterator[Callable[[float], None]]:
         scale = x
 
     with ExitStack() as stack:
-        for call in gates.calls:
+        for call in calls:
             handle = call.passed_on.register_hook(lambda gradient: gradient * scale)
             stack.callback(handle.remove)
         yield set_scale
@@ -288,7 +319,7 @@ def _gradients_of_rows(
 ) -> list[Float[Tensor, "N ..."]]:
     """Return the gradients of N sums, rows times an output: in one pass if its functions can."""
     zeros = [tensor.new_zeros(1).expand(len(rows), *tensor.shape) for tensor in tensors]
-    if not output.requires_grad:
+    if not output.requires_grad or not tensors:
         return zeros
     take = partial(torch.autograd.grad, output, tensors, retain_graph=True)
     try:
@@ -357,43 +388,6 @@ def split_likeliest(model: nn.Module, batch: Batch, reading: Reading) -> Contrib
     )
 
 
-class MeanContributions(NamedTuple):
-    """Means over texts of what `split_likeliest` finds.
-
-    Attributes:
-        against: what the likeliest class is held against.
-        texts: their number.
-        heads: through each head of each layer.
-        past: past each layer.
-        biases: added before the attention of each layer, and after the last.
-    """
-
-    against: str
-    texts: int
-    heads: list[list[float]]
-    past: list[float]
-    biases: list[float]
-
-
-def mean_contributions(
-    model: nn.Module, batches: Iterable[Batch], reading: Reading
-) -> MeanContributions:
-    """Return the means over texts of what `split_likeliest` finds."""
-    of_batches = []
-    for batch in batches:
-        parts = split_likeliest(model, batch, reading)
-        heads = torch.stack([of_layer.sum(dim=(2, 3)) for of_layer in parts.heads], 1)  # [B, L, H]
-        of_batches.append((heads, parts.past[..., 0], parts.biases[..., 0]))
-    heads, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
-    return MeanContributions(
-        "its absence" if isinstance(reading.objective, MultiLabel) else "the runner-up",
-        len(heads),
-        heads.mean(dim=0).tolist(),
-        past.mean(dim=0).tolist(),
-        biases.mean(dim=0).tolist(),
-    )
-
-
 def explain(
     model: nn.Module,
     batch: Batch,
@@ -446,11 +440,13 @@ def _arrays(
     Without a pair every sum is a class's against its absence, and no column is added.
     """
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        sums = sums_of(logits.double())
+        sums = sums_of(logits.cpu().double())
         parts = _contributions(gates, logits, sums)
         shares = _shares(gates, sums)
         first, *others = F.pad(sums, (0, 1)).unbind(dim=1)
         maps = _maps(gates, first - others[0] if has_pair else first)
+        layers = gates.layers
+        of_text = partial(_of_text, [layers.index(name) for name in gates.heads], len(layers))
     parts = _with_unknown(parts, model, inputs, num_tokens)
     through = [of_layer.sum(dim=2) for of_layer in parts.heads]
     K = sums.shape[1] + has_pair
@@ -460,21 +456,24 @@ def _arrays(
 
     return parts, {
         "words_of": columns(parts.words[0]).numpy(),
-        "heads_of": _of_text(map(columns, shares.heads), num_tokens, K),
-        "head_biases_of": _of_text(map(columns, shares.head_biases), K),
+        "heads_of": of_text(map(columns, shares.heads), num_tokens, K),
+        "head_biases_of": of_text(map(columns, shares.head_biases), K),
         "past_of": columns(shares.past[0]).numpy(),
         "past_biases_of": columns(shares.past_biases[0]).numpy(),
-        "through_of": _of_text(map(columns, through), K),
-        "maps": _of_text(maps, num_tokens, num_tokens),
+        "through_of": of_text(map(columns, through), K),
+        "maps": of_text(maps, num_tokens, num_tokens),
         "log_odds_of": columns(parts.totals[0]).numpy(),
+        "layers": layers,
+        "unobserved_of": columns(shares.unobserved[0]).numpy(),
     }
 
 
 def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:
     """Return what passes from each key at each query of each head to a sum of each text."""
-    gradients = _gradients(sums, [call.head_outputs for call in gates.calls])
+    calls = [gates.calls[number] for number in gates.heads.values()]
+    gradients = _gradients(sums, [call.head_outputs for call in calls])
     maps = []
-    for call, gradient in zip(gates.calls, gradients, strict=True):
+    for call, gradient in zip(calls, gradients, strict=True):
         passing = _passing(call, gradient).cpu()
         if passing.shape[2] == 1:  # the one query that is read, where [CLS] is: the first
             passing = F.pad(passing, (0, 0, 0, passing.shape[3] - 1))
@@ -482,12 +481,17 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
     return maps
 
 
-def _of_text(layers: Iterable[Float[Tensor, "1 H ..."]], *shape: int) -> Float[np.ndarray, "..."]:
-    """Return one text's heads: NaN where a layer has fewer, or attends to something else."""
-    found = [of_layer[0].numpy() for of_layer in layers]
+def _of_text(
+    places: Sequence[int], num_layers: int, heads: Iterable[Float[Tensor, "1 _ ..."]], *shape: int
+) -> Float[np.ndarray, "..."]:
+    """Return one text's heads, those of each layer at its place.
+
+    NaN where a layer has fewer, attends to something else, or is not among them.
+    """
+    found = [of_layer[0].numpy() for of_layer in heads]
     most = max(map(len, found), default=0)
-    table = np.full((len(found), most, *shape), np.nan)
-    for layer, of_layer in enumerate(found):
+    table = np.full((num_layers, most, *shape), np.nan)
+    for place, of_layer in zip(places, found, strict=True):
         if of_layer.shape[1:] == shape:
-            table[layer, : len(of_layer)] = of_layer
+            table[place, : len(of_layer)] = of_layer
     return table

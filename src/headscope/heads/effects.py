@@ -56,7 +56,7 @@ def outcomes(
         for batch in batches:
             logits = logits_of(model, batch)
             labels = batch.labels.to(logits.device)
-            loss = objective.losses(logits.double(), labels)
+            loss = objective.losses(logits.cpu().double(), labels.cpu())
             is_correct = objective.correct(logits, labels).double()
             parts.append(torch.stack([loss, is_correct], dim=1).cpu())
     return torch.cat(parts)

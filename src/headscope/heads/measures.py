@@ -57,7 +57,7 @@ class SpecialTokens(NamedTuple):
         if not self.fixed:
             return Tokens(batch.key_padding_mask)
         separators = torch.isin(token_ids, token_ids.new_tensor(self.separators))
-        if batch.segment_ids is None:
+        if batch.segment_ids is None or bool((batch.segment_ids > 1).any()):  # as XLNet's
             return Tokens(batch.key_padding_mask, separators)
         texts = (separators.cumsum(dim=-1) > 0).long()
         is_special = torch.isin(token_ids, token_ids.new_tensor(self.fixed))
@@ -228,6 +228,8 @@ def role_arrays(summary: Summary) -> dict[str, np.ndarray]:
     """Return every head's role and score as the record keeps them, [L, H], "" for no head."""
     names = []
     scores = []
+    if not summary:
+        return {}
     for measures in summary.values():
         heads = zip(*(means for means, _ in measures.values()), strict=True)
         roles = [role(dict(zip(measures, numbers, strict=True))) for numbers in heads]

@@ -7,7 +7,7 @@ Shape letters: L layers, H heads, K keys, T tokens, E head width, D model width,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.tokenizer import copied, shown_tokens, token_places, word_spans
-from headscope.ground.errors import panics_as_errors
+from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
     ablate,
     device_of,
@@ -32,10 +32,11 @@ from headscope.heads.capture import (
 )
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import Reading
-from headscope.record.explanation import CLASSES_KEPT, Explanation
+from headscope.record.explanation import CLASSES_KEPT, Explanation, signed
 from headscope.record.reader import numbers_of
 from headscope.record.schema import JOIN, Arrays, PageText, Text, stack_layers
 from headscope.record.writer import HeadRecorder
@@ -59,7 +60,9 @@ class ProbeOutput:
         layers: names of the attention layers that have heads, in the order in which they ran.
         probabilities: class -> probability.
         arrays: named as in docs/record-format.md, without text_t/; whole maps, as layer_l/weights.
-        explanation: the log-odds as a sum; None of a model that gives no logits.
+        explanation: the log-odds as a sum, over the heads of these layers; None of a model that
+            gives no logits.
+        notes: what of the attention is not shown, and why.
     """
 
     text: Text
@@ -67,6 +70,7 @@ class ProbeOutput:
     probabilities: dict[str, float]
     arrays: Arrays
     explanation: Explanation | None
+    notes: dict[str, str] = field(default_factory=dict)
 
     @property
     def maps(self) -> list[Float[np.ndarray, "H T T"]]:
@@ -136,48 +140,104 @@ def run_probe(
 ) -> ProbeOutput:
     """Run the model in eval mode on one probe.
 
-    Ablations take a forward pass for each head. Without a reading of logits there are maps alone.
+    Ablations take a forward pass for each head. Without a reading of logits there are maps alone;
+    of a model whose attention cannot be observed there are none.
     """
     batch = moved(probe.batch, device_of(model))
     calls: dict[str, AttentionCall] = {}
     explanation = None
+    notes = {}
 
     def keep(name: str, call: AttentionCall) -> None:
         if not call.is_pooling:
             calls[name] = call
 
-    with observe(model, keep):
+    try:
+        with observe(model, keep):
+            if reading is None:
+                with torch.no_grad(), eval_mode(model):
+                    model(*batch.inputs)
+            else:
+                tokens = probe.text.tokens
+                explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
+    except NotObservedError as error:
         if reading is None:
-            with torch.no_grad(), eval_mode(model):
-                model(*batch.inputs)
-        else:
-            parts = explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
-            explanation = replace(parts, spans=probe.text.words)
-    layers = list(calls)
-    difference = max((call.difference() for call in calls.values()), default=0.0)
-    arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
-    for number, call in enumerate(calls.values()):
-        weights = call.weights()[0].cpu().numpy()  # [H, T, T]
-        arrays[f"layer_{number}/weights"] = weights.astype(np.float32)
+            raise
+        calls.clear()
+        explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
+        notes["attention"] = f"is not observed: {error}"
+    shown, left_out = _maps_of_tokens(calls, len(probe.text.tokens), explanation)
+    if left_out:
+        notes["attention"] = f"not shown, since its maps are not of these tokens: {left_out}"
+    if explanation is not None:
+        explanation = replace(explanation.of_layers(list(shown)), spans=probe.text.words)
+        notes |= _unknown_heads(explanation)
+    arrays = _map_arrays(shown)
     if reading is None or explanation is None:
-        return ProbeOutput(probe.text, layers, {}, arrays, None)
-    probabilities = torch.tensor([[*explanation.probabilities.values()]])  # [1, C]
+        return ProbeOutput(probe.text, list(shown), {}, arrays, None, notes)
+    probabilities = torch.tensor([[*explanation.probabilities.values()]], dtype=torch.float64)
     predicted = reading.objective.predicted(probabilities)
     (answer,) = reading.objective.names(predicted, reading.classes)
     arrays["probabilities"] = probabilities[0].numpy().astype(np.float32)
     if not isinstance(answer, str):
         arrays["given"] = np.array([name in answer for name in reading.classes], dtype=np.uint8)
-    if len(explanation.heads_of) == len(layers):  # else not every layer can be observed
-        arrays |= explanation.arrays()
-    if with_ablations and headed_layers(model):
-        arrays |= ablate_each_head(model, probe, reading)
-    return ProbeOutput(probe.text, layers, explanation.probabilities, arrays, explanation)
+    arrays |= explanation.arrays()
+    heads = headed_layers(model, batch) if with_ablations and shown else {}
+    if heads.keys() & shown.keys():
+        known = {name: heads.get(name, 0) for name in shown}
+        arrays |= ablate_each_head(model, probe, known, reading)
+    output = (list(shown), explanation.probabilities, arrays, explanation, notes)
+    return ProbeOutput(probe.text, *output)
 
 
-def ablate_each_head(model: nn.Module, probe: Probe, reading: Reading) -> Arrays:
+def _maps_of_tokens(
+    calls: Mapping[str, AttentionCall], num_tokens: int, explanation: Explanation | None
+) -> tuple[dict[str, AttentionCall], str]:
+    """Return the calls that are of these tokens, in the order in which they ran; and the others."""
+    order = list(calls) if explanation is None else list(explanation.layers)
+    shown = {}
+    others = []
+    for name in order:
+        shape = calls[name].shape
+        if shape[0] == 1 and tuple(shape[2:]) == (num_tokens, num_tokens):
+            shown[name] = calls[name]
+        else:
+            others.append(f"{name} {list(shape[1:])}")
+    return shown, listed(others) if others else ""
+
+
+def _map_arrays(calls: Mapping[str, AttentionCall]) -> Arrays:
+    """Return the maps, and how far the heads' outputs are from these times the values."""
+    difference = max((call.difference() for call in calls.values()), default=0.0)
+    arrays: Arrays = {"check": np.array(difference, dtype=np.float32)}
+    for number, call in enumerate(calls.values()):
+        weights = call.weights()[0].detach().float().cpu().numpy()  # [H, T, T]
+        arrays[f"layer_{number}/weights"] = weights
+    return arrays
+
+
+def _unknown_heads(explanation: Explanation) -> dict[str, str]:
+    """Return a note about layers whose heads are unknown, and about attention without a map."""
+    notes = {}
+    unknown = [
+        name
+        for name, heads in zip(explanation.layers, explanation.heads, strict=True)
+        if np.isnan(heads).all()
+    ]
+    if unknown:
+        notes["heads"] = f"what passes through those of {listed(unknown)} is unknown"
+    unobserved = float(explanation.toward(explanation.unobserved_of))
+    if unobserved:
+        notes["unobserved"] = f"{signed(unobserved)} passes through attention that is not observed"
+    return notes
+
+
+def ablate_each_head(
+    model: nn.Module, probe: Probe, heads: Mapping[str, int], reading: Reading
+) -> Arrays:
     """Return each class's probability with a head ablated to zero, in float32.
 
-    without/heads [L, H, C], NaN where a layer has fewer heads.
+    `heads` is how many each layer has. without/heads [L, H, C], NaN where a layer has fewer heads.
     """
 
     def without(name: str, head: int) -> Float[np.ndarray, " C"]:
@@ -186,9 +246,10 @@ def ablate_each_head(model: nn.Module, probe: Probe, reading: Reading) -> Arrays
         return reading.probabilities(logits)[0].numpy()
 
     with torch.no_grad(), eval_mode(model):
+        num_classes = logits_of(model, probe.batch).shape[-1]
         layers = [
-            np.stack([without(name, head) for head in range(count)])  # [H, C]
-            for name, count in headed_layers(model).items()
+            np.array([without(name, head) for head in range(count)]).reshape(-1, num_classes)
+            for name, count in heads.items()
         ]
     return {"without/heads": stack_layers(layers)}
 
@@ -199,6 +260,8 @@ def number_arrays(summary: Summary, names: Sequence[str] = ()) -> Arrays:
     NaN where there is no such head.
     """
     arrays: Arrays = {}
+    if not summary:
+        return arrays
     for measure in names or list(next(iter(summary.values()))):
         both = [np.array(of_layer[measure]).T for of_layer in summary.values()]  # [H, 2] each
         stacked = stack_layers(both)  # [L, H, 2]
@@ -250,7 +313,7 @@ def text_numbers(output: ProbeOutput, summary: Summary) -> Arrays:
     """
     numbers = number_arrays(summary)
     means = {name: array for name, array in numbers.items() if name.endswith("/mean")}
-    if output.explanation is not None:
+    if output.explanation is not None and output.layers:
         means["numbers/contribution/mean"] = output.explanation.head_sums
     return means
 
@@ -306,4 +369,4 @@ def page_text(output: ProbeOutput, step: Arrays, notes: Mapping[str, str]) -> Pa
         name: array.astype(np.float16) if name.endswith("/weights") else array
         for name, array in (output.arrays | output.map_arrays()).items()
     }
-    return PageText(output.text, arrays, numbers_of(step), notes)
+    return PageText(output.text, arrays, numbers_of(step), {**notes, **output.notes})

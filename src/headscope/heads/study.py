@@ -27,8 +27,10 @@ from headscope.heads.capture import (
     logits_of,
     observe,
     read_at_first,
+    texts_apart,
 )
 from headscope.heads.effects import Head, ablation_effect, outcomes
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,
@@ -157,6 +159,12 @@ def measure_attention(
     def measure(batch: Batch, layer: str, call: AttentionCall) -> None:
         if call.is_pooling:
             return
+        T = batch.token_ids.shape[1]
+        if call.shape[-1] != T and special.fixed:
+            raise NotObservedError(
+                f"{layer}: expected a map of {T} tokens, got {list(call.shape[1:])}, so its heads "
+                "are not measured over texts"
+            )
         tokens = special.tokens_of(batch)
         B = len(batch.rows)
         size = max(1, MAX_WEIGHTS * B // math.prod(call.shape))
@@ -168,7 +176,7 @@ def measure_attention(
             heads.update(layer, weights, tokens.rows(rows))
 
     with eval_mode(model), torch.no_grad():
-        for batch in batches:
+        for batch in texts_apart(model, batches):
             with observe(model, partial(measure, moved(batch, device))):
                 logits_of(model, batch)
     return heads.summary()

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from torch import nn
 
 from headscope.data.batching import Batch
 from headscope.data.tokenizer import Word
+from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Reading
 from headscope.record.words import certain
@@ -56,7 +58,7 @@ def split_texts(
 ) -> Iterator[TextParts]:
     """Yield the parts of each text; after `seconds` no further batch is started."""
     start = time.perf_counter()
-    for batch in batches:
+    for batch in texts_apart(model, batches):
         B, T = batch.token_ids.shape
         parts = split_likeliest(model, batch, reading)
         heads = [F.pad(of_layer, (0, 0, 0, T - of_layer.shape[2])) for of_layer in parts.heads]
@@ -126,3 +128,40 @@ def _of_text(text: TextParts, words: Sequence[Word], columns: Sequence[str]) -> 
     starts = [word.start for word in words]
     parts = pd.DataFrame(until[ends] - until[starts], columns=columns)
     return parts.groupby(pd.Index([word.name for word in words], name="word"), sort=False).sum()
+
+
+class MeanContributions(NamedTuple):
+    """Means over texts of what `split_likeliest` finds.
+
+    Attributes:
+        against: what the likeliest class is held against.
+        texts: their number.
+        heads: through each head of each layer.
+        past: past each layer.
+        biases: added before the attention of each layer, and after the last.
+    """
+
+    against: str
+    texts: int
+    heads: list[list[float]]
+    past: list[float]
+    biases: list[float]
+
+
+def mean_contributions(
+    model: nn.Module, batches: Iterable[Batch], reading: Reading
+) -> MeanContributions:
+    """Return the means over texts of what `split_likeliest` finds."""
+    of_batches = []
+    for batch in texts_apart(model, batches):
+        parts = split_likeliest(model, batch, reading)
+        heads = [of_layer.sum(dim=(2, 3)) for of_layer in parts.heads]  # [B, H] each
+        of_batches.append((*heads, parts.past[..., 0], parts.biases[..., 0]))
+    *layers, past, biases = (torch.cat(part) for part in zip(*of_batches, strict=True))
+    return MeanContributions(
+        "its absence" if isinstance(reading.objective, MultiLabel) else "the runner-up",
+        len(biases),
+        [of_layer.mean(dim=0).tolist() for of_layer in layers],
+        past.mean(dim=0).tolist(),
+        biases.mean(dim=0).tolist(),
+    )

@@ -11,29 +11,24 @@ Shape letters: B texts, T tokens of the longest, C classes, F width of hidden st
 """
 
 import hashlib
-import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from headscope.ground.errors import ConfigError, first_line, listed, shown
-from headscope.ground.growth import check_growth
-from headscope.model.running import eval_mode
-from headscope.settings.config import NO_TRANSFORMERS, ModelConfig, is_local
+from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.model.running import accepts, eval_mode, hooks_kept, logits_in
+from headscope.settings.config import NO_TRANSFORMERS, ModelConfig
 
 TokenIds = Int[Tensor, "B T"]
 Encoder = dict[str, Any]  # the content of a config.json of transformers
 
-FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 MOST_LAYERS = 1000  # as of our own network
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
 CODE = ("auto_map", "attn_implementation", "_attn_implementation")  # would name code on the Hub
@@ -46,7 +41,8 @@ class Pretrained(nn.Module):
         super().__init__()
         self.model = model
         config: Any = getattr(model, "config", None)
-        self.pad_id: int | None = getattr(config, "pad_token_id", None)
+        pad_id = getattr(config, "pad_token_id", None)
+        self.pad_id: int | None = None if pad_id is None or pad_id < 0 else pad_id
         self.has_segments = (getattr(config, "type_vocab_size", None) or 0) > 1
 
     def run(
@@ -65,7 +61,31 @@ class Pretrained(nn.Module):
             token_ids = token_ids.masked_fill(is_padding, self.pad_id or 0)
         if segment_ids is not None and self.has_segments:
             options["token_type_ids"] = segment_ids
-        return self.model(input_ids=token_ids, attention_mask=mask, **options)
+        if accepts(self.model, "attention_mask"):
+            options["attention_mask"] = mask
+        return self.model(input_ids=token_ids, **options)
+
+    @cached_property
+    def reads_padding(self) -> bool:
+        """Whether padding on the right changes what a text is given.
+
+        As in XLNet, whose last place is read, and FNet, which has no mask.
+        """
+        device = next(self.parameters()).device
+        text = torch.arange(1, 6, device=device)[None]
+        padding = torch.arange(8, device=device)[None] >= 5
+        try:
+            with eval_mode(self), torch.no_grad():
+                alone = self._read(self.run(text))
+                padded = self._read(self.run(nn.functional.pad(text, (0, 3)), padding))
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
+            return False  # it cannot read such a text, and says so where it reads one
+        return not torch.allclose(alone, padded, atol=1e-3)
+
+    def _read(self, output: Any) -> Tensor:
+        """Return what counts of an output, of the first text's first places."""
+        logits: Tensor = logits_in(output)
+        return logits
 
     @property
     def width(self) -> int:
@@ -102,6 +122,10 @@ class FrozenEncoder(Pretrained):
         """Return the hidden states of the last of these layers."""
         states: Tensor = self.run(token_ids, key_padding_mask, segment_ids).last_hidden_state
         return input_vectors(states)
+
+    def _read(self, output: Any) -> Tensor:
+        states: Tensor = output.last_hidden_state[:, :5]
+        return states
 
 
 def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
@@ -141,8 +165,21 @@ class PretrainedClassifier(Pretrained):
         """
         known = nullcontext() if features is None else self._above(features)
         with known:
-            logits: Tensor = self.run(token_ids, key_padding_mask, segment_ids).logits
+            if self.reads_padding and key_padding_mask is not None and features is None:
+                return self._one_by_one(token_ids, key_padding_mask, segment_ids)
+            logits: Tensor = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
         return logits
+
+    def _one_by_one(
+        self, token_ids: TokenIds, padding: Bool[Tensor, "B T"], segment_ids: TokenIds | None
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits of each text by itself, without its padding."""
+        logits = []
+        for row, length in enumerate((~padding).sum(dim=1).tolist()):
+            own = (slice(row, row + 1), slice(length))
+            segments = None if segment_ids is None else segment_ids[own]
+            logits.append(logits_in(self.run(token_ids[own], None, segments)))
+        return torch.cat(logits)
 
     def frozen_states(
         self,
@@ -218,8 +255,13 @@ class PretrainedClassifier(Pretrained):
         That is the position of the last hidden state with a gradient; None where it is not one.
         """
         try:
-            with eval_mode(self), torch.inference_mode(False), torch.enable_grad():
-                output = self.run(*inputs, output_hidden_states=True)
+            with (
+                eval_mode(self),
+                hooks_kept(self),
+                torch.inference_mode(False),
+                torch.enable_grad(),
+            ):
+                output = self.run(*inputs, output_hidden_states=True, return_dict=True)
                 logits = output.logits.float().sum()  # MPS has no float64
                 (gradient,) = torch.autograd.grad(logits, output.hidden_states[-1])
         except (AttributeError, RuntimeError, TypeError):  # a model without hidden states to show
@@ -233,6 +275,11 @@ class PretrainedClassifier(Pretrained):
 
         ConfigError if there are fewer.
         """
+        if self.reads_padding:
+            raise ConfigError(
+                f"model.frozen_layers: expected 0 for {type(self.model).__name__}, which reads "
+                "padding, so its texts are read one by one"
+            )
         _, stack = self._stack()
         if layers > len(stack):
             raise ConfigError(
@@ -241,7 +288,9 @@ class PretrainedClassifier(Pretrained):
             )
         self.num_frozen = layers
         weights = [*self.parameters()]
-        states = self.run(self._example(), output_hidden_states=True).hidden_states[layers]
+        with hooks_kept(self):
+            output = self.run(self._example(), output_hidden_states=True, return_dict=True)
+        states = output.hidden_states[layers]
         gradients = torch.autograd.grad(states.sum(), weights, allow_unused=True)
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.requires_grad_(gradient is None)
@@ -257,15 +306,6 @@ class PretrainedClassifier(Pretrained):
         return self
 
 
-class Checkpoint(NamedTuple):
-    """What a run starts from; `max_tokens` is what the model can read of a text."""
-
-    folder: Path
-    encoder: Encoder
-    tokenizer: Tokenizer
-    max_tokens: int
-
-
 def import_transformers(key: str) -> Any:
     """Return the library, without its notes and progress bars; ConfigError if it is missing."""
     try:
@@ -277,111 +317,8 @@ def import_transformers(key: str) -> Any:
     return transformers
 
 
-def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
-    """Return a checkpoint's folder, or that of a Hub id in the Hub's cache, without pickles.
-
-    A ConfigError names the setting `key`, at once where there is no network.
-    """
-    folder = Path(path)
-    if folder.is_dir():
-        if revision is not None:
-            raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")
-    elif is_local(path):
-        raise ConfigError(
-            f"{key}: expected a Hub id or a folder written by save_pretrained, got {path}, which "
-            "does not exist"
-        )
-    else:
-        folder = _download(key, path, revision)
-    _check_index(key, path, folder)
-    if not any(folder.glob("model*.safetensors")):
-        raise ConfigError(
-            f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
-            "since they can run any code. If you trust them, convert them once with transformers: "
-            "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
-        )
-    return folder
-
-
-def _check_index(key: str, path: str, folder: Path) -> None:
-    """Raise a ConfigError for weights outside the folder, or pickled, that its index names."""
-    for index in folder.glob("model*.safetensors.index.json"):
-        with _errors_of(key, path):
-            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        for name in names:
-            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)):
-                raise ConfigError(
-                    f"{key}={path}: {index.name}: expected files in its folder, got {shown(name)}"
-                )
-
-
-def _download(key: str, path: str, revision: str | None) -> Path:
-    import huggingface_hub
-
-    try:
-        folder = huggingface_hub.snapshot_download(
-            path, revision=revision, allow_patterns=list(FILES)
-        )
-    except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub
-        asked = f"{key}={path}" + ("" if revision is None else f" model.revision={revision}")
-        reason = first_line(error) or type(error).__name__
-        raise ConfigError(
-            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}"
-        ) from error
-    return Path(folder)
-
-
-def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpoint:
-    """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
-
-    ConfigError, with the setting `key`, for a tokenizer in Python, or one that is not of this
-    model.
-    """
-    transformers = import_transformers(key)
-    folder = find_checkpoint(key, path, revision)
-    with _errors_of(key, path):
-        encoder, model = described(folder)
-        theirs = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        tokenizer = _plain_tokenizer(theirs)
-        largest = max(tokenizer.get_vocab().values())
-        rows = model.get_input_embeddings().num_embeddings
-        if largest >= rows:
-            raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
-    return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
-
-
-def described(folder: Path) -> tuple[Encoder, Any]:
-    """Return a checkpoint's config.json, and its model on the device meta, without memory.
-
-    ValueError if the weights take more than four times the files, as those of 8 bits do.
-    """
-    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    with torch.device("meta"):
-        model = build_pretrained(encoder).model
-    needed = sum(weight.nbytes for weight in model.parameters())
-    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
-    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
-        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
-    return encoder, model
-
-
-def _plain_tokenizer(theirs: Any) -> Tokenizer:
-    """Return the tokenizer within one of transformers, which neither pads nor truncates."""
-    tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
-    if tokenizer is None:
-        kind = type(theirs).__name__
-        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
-    check_growth(tokenizer.to_str())
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
-    if not tokenizer.encode("").ids:
-        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
-    return tokenizer
-
-
 @contextmanager
-def _errors_of(key: str, path: str) -> Iterator[None]:
+def errors_of(key: str, path: str) -> Iterator[None]:
     """Make one line of what transformers raises, which are many classes."""
     try:
         yield
@@ -421,14 +358,20 @@ def build_frozen(encoder: Encoder, layers: int, folder: Path | None = None) -> F
     model = _loaded("model.features", factory, settings, folder)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # behind the last hidden state
-    return FrozenEncoder(model)
+    frozen = FrozenEncoder(model)
+    if folder is not None and frozen.reads_padding:
+        raise ConfigError(
+            f"model.features: expected an encoder with a mask for padding, got "
+            f"{type(model).__name__}, whose states depend on it"
+        )
+    return frozen
 
 
 def _loaded(key: str, factory: Any, settings: Any, folder: Path | None) -> Any:
     """Return a model of transformers: drawn, or with a checkpoint's weights."""
     if folder is None:
         return factory.from_config(settings, dtype=torch.float32, trust_remote_code=False)
-    with _errors_of(key, str(folder)):
+    with errors_of(key, str(folder)):
         model, report = factory.from_pretrained(
             folder,
             config=settings,
@@ -456,16 +399,8 @@ def _settings(
 ) -> Any:
     """Return transformers' configuration with our classes and dropout, and no code in it."""
     from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN,
-    )
 
-    kind = encoder.get("model_type")
-    if kind not in KNOWN:
-        raise ConfigError(
-            "model.path: model_type: expected one of which transformers has a sequence classifier, "
-            f"got {kind!r}; no other code is run"
-        )
+    check_kind(encoder.get("model_type"))
     known = {key: value for key, value in encoder.items() if key not in CODE}
     for key, value in known.items():
         if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
@@ -482,6 +417,19 @@ def _settings(
     return settings
 
 
+def check_kind(kind: Any) -> None:
+    """Check that transformers has a sequence classifier of this model_type; else ConfigError."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN,
+    )
+
+    if kind not in KNOWN:
+        raise ConfigError(
+            "model.path: model_type: expected one of which transformers has a sequence classifier, "
+            f"got {kind!r}; no other code is run"
+        )
+
+
 def max_tokens_of(model: nn.Module, tokenizer: Any) -> int:
     """Return how many tokens the model can read, by its positions and its tokenizer."""
     config = getattr(model, "config", None)
@@ -490,6 +438,7 @@ def max_tokens_of(model: nn.Module, tokenizer: Any) -> int:
         getattr(tokenizer, "model_max_length", NO_LIMIT),
         getattr(config, "max_position_embeddings", None) or NO_LIMIT,
     ]
+    limits = [limit for limit in limits if limit > 0]  # XLNet's config says -1: there is none
     for name, table in model.named_modules():
         is_positions = name.endswith(("position_embeddings", "embed_positions", "wpe"))
         if is_positions and isinstance(table, nn.Embedding):

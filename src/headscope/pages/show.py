@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headscope.data.batching import Batch, moved
 from headscope.data.rows import as_list
@@ -24,17 +24,19 @@ from headscope.heads.capture import (
     capture,
     device_of,
     eval_mode,
-    headed_layers,
     logits_of,
 )
 from headscope.heads.fixed_gates import token_vectors
 from headscope.heads.integrations.sequence_classifier import (
+    NO_LOGITS,
     SequenceClassifier,
     named_as_captured,
     ordered_names,
     study_texts,
 )
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens, Summary, role_arrays
+from headscope.heads.places import text_ids
 from headscope.heads.step import (
     Probe,
     ProbeOutput,
@@ -46,6 +48,7 @@ from headscope.heads.step import (
 )
 from headscope.heads.study import Study, study
 from headscope.model.objective import Reading
+from headscope.model.running import are_probabilities, logits_in
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText, Text
 from headscope.tab.html import texts_page, write_page
@@ -111,7 +114,7 @@ class HeadView:
     @property
     def roles(self) -> list[list[str]]:
         """The role of each head of each layer in this text: see `headscope.heads.measures`."""
-        roles = role_arrays(self.numbers)["roles"].tolist()
+        roles = role_arrays(self.numbers)["roles"].tolist() if self.numbers else []
         return [[role for role in of_layer if role] for of_layer in roles]
 
     def __repr__(self) -> str:
@@ -186,6 +189,9 @@ def show(
         DataError: for a label that the model does not know.
     """
     has_tokens = isinstance(tokenizer, list | tuple)
+    if not has_tokens and not isinstance(text, str | tuple):
+        remedy = "; of a pair, give text_pair=" if isinstance(text, list) else ""
+        raise DataError(f"text: expected a text, got {listed([text])}{remedy}")
     if (texts is None) != (labels is None) and not (has_tokens and texts is None):
         raise ValueError("texts, labels: expected both or neither, got one")
     if has_tokens:
@@ -195,20 +201,14 @@ def show(
     classifier = SequenceClassifier(model, tokenizer, max_tokens)
     found = None
     if texts is not None:
-        if not headed_layers(classifier):
-            raise ValueError(
-                f"texts: the heads of {type(model).__name__} cannot be ablated, since it does not "
-                "use transformers' AttentionInterface; leave texts and labels out to see its maps"
-            )
         rows = as_list(texts, "texts")
         with Bar(terminal(), f"measuring every head on {len(rows)} texts") as bar:
             found = study_texts(classifier, rows, as_list(labels, "labels"), bar.update)
     shown = text if text_pair is None else (text, text_pair)
     notes = {"model": f"{type(model).__name__} {getattr(model, 'name_or_path', '')}".strip()}
-    output = classifier.output(classifier.probe(shown))
-    if classifier.is_cut(shown):
-        count = len(output.text.tokens)
-        notes["shown"] = f"the first {count} tokens, which are all that the model was given"
+    probe = classifier.probe(shown)
+    output = classifier.output(probe)
+    notes |= classifier.notes_on(shown, probe, output)
     return with_page(head_view(output, found, notes))
 
 
@@ -225,13 +225,15 @@ class _Called(nn.Module):
 
         def placed(tensor: Tensor) -> Tensor:
             tensor = tensor.to(token_ids.device)
-            return token_vectors(tensor) if tensor.is_floating_point() else tensor
+            return token_vectors(tensor) if tensor.is_floating_point() else text_ids(tensor)
 
         inputs = tree_map_only(Tensor, placed, self.inputs[int(token_ids[0, 0])])
         output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
-        logits = getattr(output, "logits", output)
+        logits = logits_in(output)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
             return token_ids.new_zeros(1, 0).float()
+        if are_probabilities(logits):
+            raise ValueError(f"{type(self.model).__name__}: {NO_LOGITS}")
         return logits
 
 
@@ -242,15 +244,16 @@ def _show_module(
     rows = [] if texts is None else [*(texts.split(1) if isinstance(texts, Tensor) else texts)]
     called = _Called(model, [inputs, *rows])
     batch = moved(_batch(0, len(tokens)), device_of(model))
-    with eval_mode(called), torch.no_grad(), capture(called, poolings=False) as maps:
-        num_classes = logits_of(called, batch).shape[-1]
-    for name, weights in maps.items():
-        if weights.shape[0] != 1 or tuple(weights.shape[2:]) != (len(tokens), len(tokens)):
-            name = name.removeprefix("model.")
-            raise ValueError(
-                f"tokens, inputs: expected one text of {len(tokens)} tokens, got a map "
-                f"{tuple(weights.shape)} of {name}; give a batch of one, with a token a place"
-            )
+    with eval_mode(called), torch.no_grad():
+        try:
+            with capture(called, poolings=False) as maps:
+                num_classes = logits_of(called, batch).shape[-1]
+        except NotObservedError:
+            maps = {}
+            num_classes = logits_of(called, batch).shape[-1]
+            if num_classes < 2:
+                raise
+    _check_tokens(maps, len(tokens), inputs)
     classes = [f"class {number}" for number in range(num_classes)]
     found = None
     if texts is not None:
@@ -263,6 +266,21 @@ def _show_module(
     reading = Reading(classes) if num_classes >= 2 else None
     output = run_probe(called, probe, reading, with_ablations=True)
     return with_page(head_view(named_as_captured(output), found, {"model": type(model).__name__}))
+
+
+def _check_tokens(maps: Mapping[str, Tensor], num_tokens: int, inputs: Any) -> None:
+    """Check that some map, or what the module is called with, has a place for each token."""
+    given = [each for each in tree_leaves(inputs) if isinstance(each, Tensor) and each.ndim > 1]
+    sizes = [each.shape[1] for each in given]
+    has_place = num_tokens in sizes or sum(sizes) == num_tokens
+    for name, weights in maps.items():
+        shape = weights.shape
+        if shape[0] != 1 or (tuple(shape[2:]) != (num_tokens, num_tokens) and not has_place):
+            name = name.removeprefix("model.")
+            raise ValueError(
+                f"tokens, inputs: expected one text of {num_tokens} tokens, got a map "
+                f"{tuple(shape)} of {name}; give a batch of one, with a token a place"
+            )
 
 
 def _study_module(called: _Called, N: int, labels: list[Any], num_classes: int) -> Study:

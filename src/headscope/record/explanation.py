@@ -8,7 +8,7 @@ queries, K classes that are kept. Needs numpy alone.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -58,6 +58,9 @@ class Explanation:
             `label` against `against`; its sum is that of `through`. NaN where a layer attends to
             something else than the T tokens.
         log_odds_of: of each class against the last one, of logits divided by the temperature.
+        layers: names of the L layers, which are observed; NaN in all heads of one is unknown.
+        unobserved_of: of `past_of` and `past_biases_of` together, what passes through attention
+            that is not observed, such as one that is written by hand.
         unknown: the module that is not the sum of its parts, where the miss is not 0.
         empty: the log-odds of an empty text; None if unknown.
         spans: the words and signs of the text, each its name and its tokens [start, end); those in
@@ -77,9 +80,29 @@ class Explanation:
     through_of: Float[np.ndarray, "L H K"]
     maps: Float[np.ndarray, "L H Q T"]
     log_odds_of: Float[np.ndarray, " K"]
+    layers: Sequence[str]
+    unobserved_of: Float[np.ndarray, " K"]
     unknown: str = ""
     empty: float | None = None
     spans: Sequence[tuple[str, int, int]] | None = None
+
+    def of_layers(self, names: Sequence[str]) -> "Explanation":
+        """Return the same sum over the heads of some layers; the others' parts count as past."""
+        rows = [list(self.layers).index(name) for name in names]
+        left_out = [row for row in range(len(self.layers)) if row not in rows]
+        tokens = np.nansum(self.heads_of[left_out], axis=(0, 1))  # [T, K]
+        biases = np.nansum(self.head_biases_of[left_out], axis=(0, 1))
+        return replace(
+            self,
+            layers=list(names),
+            heads_of=self.heads_of[rows],
+            head_biases_of=self.head_biases_of[rows],
+            through_of=self.through_of[rows],
+            maps=self.maps[rows],
+            past_of=self.past_of + tokens,
+            past_biases_of=self.past_biases_of + biases,
+            unobserved_of=self.unobserved_of + tokens.sum(axis=0) + biases,
+        )
 
     def toward(self, part: Float[np.ndarray, "*N K"]) -> Float[np.ndarray, "*N"]:
         """Return what a part adds to the log-odds of `label` against `against`."""
@@ -189,6 +212,10 @@ class Explanation:
         lines.append(f"{biases})")
         if abs(self.miss) > MOST_MISSED:
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
+        if unobserved := float(self.toward(self.unobserved_of)):
+            lines.append(
+                f"attention that is not observed: {signed(unobserved)}, of past every head"
+            )
         return "\n".join([*lines, *_aligned(self._table())])
 
     def _table(self) -> list[list[str]]:

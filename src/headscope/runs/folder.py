@@ -2,7 +2,7 @@
 
     outputs/<name>/
         model.safetensors    the model: its best weights by tempered validation loss, and all that
-                             decides an answer; the only file that is read to use a run
+                             decides an answer; the only file that is read to predict
         metrics.json         scores, baseline, facts about data and training, seconds
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them
@@ -78,6 +78,12 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
     with reading(path):
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
+            if "chosen" not in metadata and (folder / "config.json").is_file():
+                raise RunError(
+                    f"run={folder}: expected a run, got a model of transformers; look at it: "
+                    f"headscope inspect model={folder} data.path=..., or fine-tune it: headscope "
+                    f"train model.path={folder}"
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])

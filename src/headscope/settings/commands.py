@@ -232,6 +232,11 @@ class InspectConfig(WritesFile):
         None,
         "with model: labelled texts, the test split or the only one, on which each head is ablated",
     )
+    against: str | None = key(
+        None,
+        "with model and data: another classifier with these classes: the difference on the same "
+        "texts, with its interval, and the words in which they differ most",
+    )
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
     max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
     output: PathText | None = key(
@@ -246,6 +251,8 @@ class InspectConfig(WritesFile):
             yield "data", "null with run=...", "data is for model=..."
         if self.run is not None and self.classes is not None:
             yield "classes", "null with run=...", "a run knows its classes"
+        if self.against is not None and (self.model is None or self.data is None):
+            yield "against", "null without model and data", "give labelled texts: data.path=..."
         if self.text is None and self.data is None:
             yield "text", "a text", "or with model=... labelled texts: data.path=..."
         for name in ("text", "text_pair"):

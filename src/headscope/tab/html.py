@@ -59,7 +59,7 @@ def texts_page(
     Layers and classes are names, classes in the order of the probabilities. One text is shown at a
     time.
     """
-    if not texts or not all("layer_0/weights" in text.arrays for text in texts):
+    if not texts or (layers and not all("layer_0/weights" in text.arrays for text in texts)):
         raise ValueError("a page needs at least one text, and the maps of each")
     index = {
         "texts": _index_of(texts),

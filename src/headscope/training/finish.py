@@ -19,9 +19,10 @@ from headscope.data.datamodule import Phase
 from headscope.ground.errors import message_of, warn
 from headscope.ground.terminal import Bar, show_line
 from headscope.heads.capture import headed_layers
-from headscope.heads.contributions import SPLIT_TOKENS, mean_contributions
+from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.step import record_best
 from headscope.heads.study import draw_samples, study
+from headscope.heads.words import mean_contributions
 from headscope.pages.report import report_of, write_report
 from headscope.results.baseline import Compared, averages_in_place_of_attention, baseline_scores
 from headscope.results.metrics import (
@@ -200,8 +201,13 @@ def _inspects(prepared: Prepared) -> bool:
     return prepared.setup.config.inspection.enabled
 
 
+def _records(prepared: Prepared) -> bool:
+    """Tell whether heads were recorded: those of some models cannot be observed."""
+    return prepared.head_logger is not None and not prepared.head_logger.is_off
+
+
 STEPS = (
-    Step("ablation", "ablating heads", _ablate_heads, _inspects),
+    Step("ablation", "ablating heads", _ablate_heads, _records),
     Step("contributions", "contributions of heads", _add_contributions, _inspects),
     Step(
         "baseline",

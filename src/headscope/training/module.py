@@ -17,20 +17,19 @@ from torchmetrics import MeanMetric
 from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
+from headscope.ground.errors import warn
+from headscope.model.checkpoint import Checkpoint
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
-from headscope.model.pretrained import (
-    Checkpoint,
-    PretrainedClassifier,
-    build_frozen,
-    build_pretrained,
-)
+from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
+from headscope.runs.abstaining import unknown_share
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.training.distributed import all_gather
 from headscope.training.resume import Resumed
 
+MOST_UNKNOWN = 0.1  # of the tokens of a checkpoint's tokenizer; beyond it is said
 MANY_CLASSES = 10  # from here on rare ones need weights: of fewer, the loss rises and F1 does not
 
 
@@ -191,6 +190,10 @@ def build_module(
         weights = objective.balanced_weights(counts.float(), len(classes))
         if weighting == "auto":
             weights = weights.sqrt()
+    if checkpoint is not None:
+        unknown = unknown_share(data.tokenizer, data.encoded["train"]).mean()
+        if unknown > MOST_UNKNOWN:
+            warn(f"{unknown:.0%} of the training tokens are unknown to the checkpoint's tokenizer")
     model: Classifier
     if checkpoint is not None and config.model.path is not None:
         model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)

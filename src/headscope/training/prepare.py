@@ -18,8 +18,9 @@ from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.classifier import TextClassifier
-from headscope.model.pretrained import Checkpoint, Pretrained, PretrainedClassifier, read_checkpoint
+from headscope.model.pretrained import Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies

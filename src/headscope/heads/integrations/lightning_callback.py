@@ -17,8 +17,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
+from headscope.ground.errors import warn
 from headscope.ground.files import home
 from headscope.heads.capture import capture, eval_mode, now
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, run_probe, step_arrays
 from headscope.heads.study import draw_samples, measure_attention
@@ -193,6 +195,7 @@ class HeadLogger(AtValidation):
         self.config = config
         self.recorder = recorder
         self.seconds = 0.0
+        self.is_off = False  # its heads cannot be observed
         self._between = Between(0)
         self._sample: list[Batch] = []  # of the texts that are measured
 
@@ -230,8 +233,15 @@ class HeadLogger(AtValidation):
         model: nn.Module = pl_module.model  # type: ignore[assignment]
         step = trainer.global_step
         summary = None
+        if self.is_off:
+            return
         if trainer.validating or step == 0:
-            summary = measure_attention(model, self._sample, self.special)
+            try:
+                summary = measure_attention(model, self._sample, self.special)
+            except NotObservedError as error:
+                warn(f"heads are not recorded: {error}")
+                self.is_off = True
+                return
             for name in CURVES:  # the Heads tab has all, of each head
                 means = [mean for measures in summary.values() for mean in measures[name][0]]
                 _writer(trainer).add_scalar(f"heads/{name}", fmean(means), step)

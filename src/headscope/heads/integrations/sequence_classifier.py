@@ -7,7 +7,6 @@ with the model's tokenizer. It imports nothing of transformers: model and tokeni
 Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 """
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,18 +19,31 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
-from headscope.ground.errors import DataError, listed, shown
-from headscope.heads.capture import device_of
+from headscope.ground.errors import DataError, first_line, listed, shown, warn
+from headscope.heads.capture import device_of, headed_layers
+from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
-from headscope.model.running import lock_of
+from headscope.model.running import (
+    accepts,
+    are_probabilities,
+    eval_mode,
+    lock_of,
+    logits_in,
+)
 from headscope.record.schema import JOIN, Text
 
 TextOrPair = str | tuple[str, str]
 TOKENS_PER_BATCH = 2048  # padding included
+MOST_UNKNOWN = 0.1  # of a text's tokens; beyond it is said
+MOST_APART = 1e-3  # of logits that are to be the model's own
+NO_LOGITS = (
+    "expected logits, got rows that sum to 1, as probabilities do; leave out its last softmax, "
+    "since contributions are to log-odds"
+)
 EXPECTED = "expected two classes or more, as BertForSequenceClassification has"
 TokenIds = Int[Tensor, "B T"]
 Padding = Bool[Tensor, "B T"] | None
@@ -61,6 +73,8 @@ class SequenceClassifier(PretrainedClassifier):
     def __init__(self, model: nn.Module, tokenizer: Any, max_tokens: int = 128) -> None:
         super().__init__(model)
         self.tokenizer = tokenizer
+        if isinstance(model, nn.DataParallel):
+            raise ValueError("DataParallel: expected the model inside it; give model.module")
         config: Any = getattr(model, "config", None)
         self.labels = ordered_names(getattr(config, "id2label", None) or {}, "id2label")
         problem = getattr(config, "problem_type", None)
@@ -72,8 +86,8 @@ class SequenceClassifier(PretrainedClassifier):
         self.special = SpecialTokens(tuple(empty[1:]), tuple(empty))
         self.max_tokens = min(max_tokens, max_tokens_of(model, tokenizer))
         # Some tokenizers know the segments of a pair and pass none to the model, which takes zeros.
-        accepts_segments = "token_type_ids" in inspect.signature(model.forward).parameters
-        self.has_segments = accepts_segments and "token_type_ids" in tokenizer.model_input_names
+        has_types = "token_type_ids" in tokenizer.model_input_names
+        self.has_segments = has_types and accepts(model, "token_type_ids")
 
     def forward(  # type: ignore[override]  # nothing is known before
         self,
@@ -82,32 +96,37 @@ class SequenceClassifier(PretrainedClassifier):
         segment_ids: TokenIds | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits; the mask is True at padding."""
-        output = self.run(token_ids, key_padding_mask, segment_ids)
-        logits: Tensor | None = getattr(output, "logits", None)
-        if logits is None or logits.shape != (len(token_ids), len(self.labels)):
+        logits = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
+        shape = tuple(getattr(logits, "shape", ()))
+        if shape != (len(token_ids), len(self.labels)):
             C = len(self.labels)
             raise ValueError(
                 f"{type(self.model).__name__}: {EXPECTED}, got no logits for {C} classes"
             )
-        return logits
+        if are_probabilities(logits):
+            raise ValueError(f"{type(self.model).__name__}: {NO_LOGITS}")
+        return logits  # type: ignore[no-any-return]
 
     def probe(self, text: TextOrPair) -> Probe:
         """Return an encoded text or pair, each token as the piece of text that it is made of."""
         texts = (text,) if isinstance(text, str) else tuple(text)
         encoded = self._encode([text], return_special_tokens_mask=True)
+        if not encoded["input_ids"][0]:
+            raise DataError(f"text: expected one with a token, got {shown(text)}, which has none")
         batch = self._batch(encoded, [0], torch.tensor([-1]))
+        self._check_call(batch)
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
         if encoded.encodings:  # of a tokenizer in Rust
             tokenizer = self.tokenizer.backend_tokenizer
-            shown = text_of(tokenizer, encoded.encodings[0], texts, readout=readout)
-            return Probe(shown, batch)
+            found = text_of(tokenizer, encoded.encodings[0], texts, readout=readout)
+            return Probe(found, batch)
         (mask,) = encoded["special_tokens_mask"]
         types = zip(mask, encoded["token_type_ids"][0], strict=True)
         segments = [None if is_special else kind for is_special, kind in types]
         ids = encoded["input_ids"][0]
         tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
         words = [place for place, is_special in enumerate(mask) if not is_special]
-        shown = Text(
+        found = Text(
             name="text",
             tokens=tokens,
             text=JOIN.join(texts),
@@ -116,17 +135,58 @@ class SequenceClassifier(PretrainedClassifier):
             readout=readout,
             words=[(tokens[place], place, place + 1) for place in words],
         )
-        return Probe(shown, batch)
+        return Probe(found, batch)
+
+    @property
+    def reading(self) -> Reading:
+        """What the logits mean."""
+        return Reading(self.labels, self.objective)
+
+    def _check_call(self, batch: Batch) -> None:
+        try:
+            with eval_mode(self), torch.no_grad():
+                self(*moved(batch, device_of(self)).inputs)
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"{type(self.model).__name__}: expected a sequence classifier, which is called with"
+                f" input_ids and attention_mask [1, T]; it raises {first_line(error)}"
+            ) from error
 
     def output(self, probe: Probe) -> ProbeOutput:
         """Return what the model makes of a text, with the probabilities without each head."""
-        output = run_probe(self, probe, Reading(self.labels, self.objective), with_ablations=True)
+        output = run_probe(self, probe, self.reading, with_ablations=True)
         return named_as_captured(output)
 
-    def is_cut(self, text: TextOrPair) -> bool:
-        """Tell whether the text has more tokens than are read."""
+    def notes_on(self, text: TextOrPair, probe: Probe, output: ProbeOutput) -> dict[str, str]:
+        """Return what a reader should know: what is cut or unknown, or is not the model's own."""
+        notes = {}
         longer = self._encode([text], max_length=self.max_tokens + 1)
-        return len(longer["input_ids"][0]) > self.max_tokens
+        count = len(output.text.tokens)
+        if len(longer["input_ids"][0]) > self.max_tokens:
+            end = "last" if getattr(self.tokenizer, "truncation_side", "") == "left" else "first"
+            notes["shown"] = f"the {end} {count} tokens, which are all that the model was given"
+        unknown = unknown_share(self.tokenizer, [probe.batch.token_ids[0].tolist()])
+        if unknown > MOST_UNKNOWN:
+            notes["unknown"] = f"{unknown:.0%} of the tokens are unknown to the tokenizer"
+            warn(f"{notes['unknown']}, so the model has not read these words")
+        apart = self._apart(text, probe)
+        if apart > MOST_APART:
+            notes["logits"] = f"differ by {apart:.2g} from those that the model gives by itself"
+            warn(f"the logits that are explained {notes['logits']}, called with its tokenizer")
+        return notes
+
+    def _apart(self, text: TextOrPair, probe: Probe) -> float:
+        """Return how far the logits are from one plain call of the tokenizer and the model."""
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        device = device_of(self)
+        with lock_of(self.tokenizer):
+            encoded = self.tokenizer(
+                *texts, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+            )
+        with eval_mode(self), torch.no_grad():
+            own = logits_in(self.model(**{name: ids.to(device) for name, ids in encoded.items()}))
+            found = self(*moved(probe.batch, device).inputs)
+        return float((own.float() - found.float()).abs().max())
 
     def batches(self, texts: Sequence[Any], labels: Sequence[Any]) -> list[Batch]:
         """Return batches of texts of like length, all of them single texts or all pairs.
@@ -141,8 +201,8 @@ class SequenceClassifier(PretrainedClassifier):
         encoded = self._encode(texts)
         classes = self._classes(labels)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        # Without an id for padding the model takes one text at a time.
-        budget = 1 if self.pad_id is None else TOKENS_PER_BATCH
+        # Without an id for padding, or where it would be read, the model takes one text at a time.
+        budget = 1 if self.pad_id is None or self.reads_padding else TOKENS_PER_BATCH
         sampler = TokenBudgetSampler(lengths, budget)
         return [self._batch(encoded, rows, classes) for rows in sampler]
 
@@ -151,13 +211,15 @@ class SequenceClassifier(PretrainedClassifier):
             values = [torch.tensor(encoded[name][row]) for row in rows]
             return pad_sequence(values, batch_first=True, padding_value=value)
 
+        # XLNet's have segments in single texts
+        has_segments = self.has_segments and any(map(any, encoded["token_type_ids"]))
         token_ids = padded("input_ids", self.pad_id or 0)
         lengths = torch.tensor([len(encoded["input_ids"][row]) for row in rows])
         padding = torch.arange(token_ids.shape[1]) >= lengths[:, None]  # [B, T]
         return Batch(
             token_ids,
             padding if padding.any() else None,
-            padded("token_type_ids", 0) if encoded["is_pair"] else None,
+            padded("token_type_ids", 0) if encoded["is_pair"] or has_segments else None,
             classes[rows],
             torch.tensor(rows),
         )
@@ -205,6 +267,14 @@ class SequenceClassifier(PretrainedClassifier):
             )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def unknown_share(tokenizer: Any, texts: Sequence[Sequence[int]]) -> float:
+    """Return which share of the tokens of texts is unknown, special ones such as [CLS] left out."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    special = {*(getattr(tokenizer, "all_special_ids", None) or [])} - {unknown}
+    ids = [number for text in texts for number in text if number not in special]
+    return ids.count(unknown) / len(ids) if ids and unknown is not None else 0.0
 
 
 def is_many_hot(rows: Sequence[list[Any]], num_classes: int) -> bool:
@@ -258,7 +328,13 @@ def study_texts(
     """
     if len(texts) < 2:
         raise DataError(f"texts: expected 2 or more, got {len(texts)}")
-    classifier.batches(texts, labels)  # raises its errors before anything is measured
+    batches = classifier.batches(texts, labels)  # raises its errors before anything is measured
+    if not headed_layers(classifier, batches[0]):
+        raise NotObservedError(
+            f"texts: the heads of {type(classifier.model).__name__} cannot be ablated, since it "
+            "does not use transformers' AttentionInterface; leave texts and labels out to see its "
+            "maps"
+        )
     order = np.random.default_rng(0).permutation(len(texts))
     chooses, others = [
         classifier.batches([texts[row] for row in rows], [labels[row] for row in rows])

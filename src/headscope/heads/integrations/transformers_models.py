@@ -20,10 +20,9 @@ queries, K keys, E width.
 """
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from threading import Lock
 from typing import Any
@@ -41,6 +40,7 @@ from headscope.attention.functional import (
     masked_softmax,
 )
 from headscope.model.pretrained import FrozenEncoder
+from headscope.model.running import Runs, hooks_kept
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
@@ -50,6 +50,16 @@ HeadOutputs = Float[Tensor, "B Q H E"]
 KNOWN = ("sdpa", "eager")
 EAGER = "eager_attention_forward"  # of a model's file
 MAPS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
+
+
+class NotObservedError(ValueError):
+    """The attention of a model cannot be observed or changed; the message names its class."""
+
+
+def is_watched(model: nn.Module) -> bool:
+    """Tell whether a model of transformers in the module is observed."""
+    modules = {*model.modules()}
+    return any(watch.observer and not modules.isdisjoint(watch.names) for watch in [*_watches])
 
 
 def is_transformers(module: nn.Module) -> bool:
@@ -79,10 +89,12 @@ def observe_transformers(
     model: nn.Module,
     observer: Observer | None = None,
     ablations: Mapping[str, Ablation] | None = None,
+    runs: Runs | None = None,
 ) -> Iterator[None]:
     """Show the observer every attention call of transformers' models, and ablate some heads.
 
-    A ValueError names the class of a model whose attention cannot be observed or changed.
+    The observer gets the names of layers, ablations are those of their runs, which `runs` counts.
+    NotObservedError names the class of a model whose attention cannot be observed or changed.
     """
     with ExitStack() as stack:
         for prefix, inner in transformers_models(model).items():
@@ -90,10 +102,10 @@ def observe_transformers(
                 names = {
                     module: f"{prefix}.{name}".strip(".") for name, module in inner.named_modules()
                 }
-                watch = _Watch(names, observer, ablations or {})
+                watch = _Watch(names, observer, ablations or {}, runs)
                 _watch_functions(stack, inner, watch)
             elif ablations:
-                raise ValueError(
+                raise NotObservedError(
                     f"{type(inner).__name__}: does not use transformers' AttentionInterface, so its"
                     " heads cannot be ablated"
                 )
@@ -114,7 +126,7 @@ def _watch_functions(stack: ExitStack, model: Any, watch: "_Watch") -> None:
 
     used = {part.config._attn_implementation for part in model.modules() if is_transformers(part)}
     if unknown := used.difference(KNOWN):
-        raise ValueError(
+        raise NotObservedError(
             f'{type(model).__name__}: expected the attention "sdpa" or "eager", got'
             f' {unknown.pop()!r}; call model.set_attn_implementation("sdpa") first'
         )
@@ -164,23 +176,23 @@ def _wrapped(function: AttentionFunction) -> AttentionFunction:
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[HeadOutputs, Tensor | None]:
-        watches = [
-            (watch, watch.name_of_run(module)) for watch in [*_watches] if module in watch.names
-        ]
-        ablations = [watch.ablations[name] for watch, name in watches if name in watch.ablations]
+        watches = [watch for watch in [*_watches] if module in watch.names]
+        found = [watch.ablation_of(module) for watch in watches]
+        ablations = [ablation for ablation in found if ablation is not None]
         for ablation in ablations:
             if (bias := options.get("position_bias")) is not None:
                 _, options["position_bias"] = ablation.inputs(query, bias)
             query, attention_mask = ablation.inputs(query, attention_mask)
         inputs = (module, query, key, value, attention_mask)
         head_outputs, weights = function(*inputs, **options)
-        for watch, name in watches:
+        for watch in watches:
             if watch.observer is not None:
                 with torch.no_grad():
                     call = _attention_call(*inputs, head_outputs, weights, options)
-                watch.observer(name, call)
+                watch.observer(watch.names[module], call)
         for ablation in ablations:
             head_outputs = ablation.outputs(head_outputs.transpose(1, 2)).transpose(1, 2)
+            head_outputs = head_outputs.contiguous()  # as JetMoE needs it
         return head_outputs, weights
 
     return attention
@@ -193,23 +205,24 @@ class _Watch:
     names: Mapping[nn.Module, str]
     observer: Observer | None
     ablations: Mapping[str, Ablation]
-    runs: Counter[nn.Module] = field(default_factory=Counter)  # of layers, in this forward pass
+    runs: Runs | None
+    was_called: bool = False  # one of the layers, in this forward pass
 
     def start(self, *_: Any) -> None:
-        self.runs.clear()
+        self.was_called = False
 
     def check(self, model: nn.Module, *_: Any) -> None:
-        if not self.runs:
-            raise ValueError(
+        if not self.was_called:
+            raise NotObservedError(
                 f"{type(model).__name__}: none of its attention layers called transformers'"
-                ' AttentionInterface; call model.set_attn_implementation("sdpa") first'
+                " AttentionInterface; if it has attention, call"
+                ' model.set_attn_implementation("sdpa") first'
             )
 
-    def name_of_run(self, module: nn.Module) -> str:
-        """Return the name of a layer, and count its run."""
-        run = self.runs[module]
-        self.runs[module] += 1
-        return self.names[module] + (f"#{run}" if run else "")
+    def ablation_of(self, module: nn.Module) -> Ablation | None:
+        """Return what is ablated in this run of a layer."""
+        self.was_called = True
+        return self.ablations.get(self.runs.name(self.names[module])) if self.runs else None
 
 
 def _attention_call(
@@ -272,12 +285,19 @@ def _ask_for_maps(stack: ExitStack, model: Any, prefix: str, observer: Observer)
             for number, weights in enumerate(getattr(output, name, None) or ())
         }
         if not maps or not all(isinstance(each, Tensor) for each in maps.values()):
-            raise ValueError(
+            raise NotObservedError(
                 f"{type(model).__name__}: does not use transformers' AttentionInterface and"
                 " returned no attention maps"
+            )
+        rows = [weights.detach().float() for weights in maps.values()]
+        if any(bool((each < -1e-3).any() or (each.sum(dim=-1) > 1.01).any()) for each in rows):
+            raise NotObservedError(
+                f"{type(model).__name__}: returned attention scores, not weights, whose rows sum to"
+                " 1"
             )
         for name, weights in maps.items():
             observer(name, call_with(weights))
 
+    stack.enter_context(hooks_kept(model))
     stack.callback(model.register_forward_pre_hook(ask, with_kwargs=True).remove)
     stack.callback(model.register_forward_hook(show).remove)

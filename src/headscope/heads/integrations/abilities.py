@@ -1,0 +1,108 @@
+"""What can be done with a model, found by one look at it before anything runs."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.attention.functional import AttentionCall
+from headscope.data.batching import moved
+from headscope.ground.errors import UserError, first_line, listed
+from headscope.heads.capture import ablate, device_of, eval_mode, headed_layers, logits_of, observe
+from headscope.heads.contributions import explain
+from headscope.heads.integrations.sequence_classifier import SequenceClassifier
+from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.model.checkpoint import why_not_trained
+from headscope.record.explanation import MOST_MISSED, signed
+
+EXPORTED = "headscope export writes networks that were trained from scratch, or on model.features"
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What can be done with a model: "" where it can, else why not, in a sentence.
+
+    Attributes:
+        observed: its attention maps are shown.
+        ablated: its heads can be ablated.
+        explained: the log-odds of a text are an exact sum of its words and biases.
+        trained: `headscope train model.path=` fine-tunes it.
+        exported: `headscope export` writes a run of it as ONNX.
+        missed: what of the log-odds is in no part.
+    """
+
+    observed: str = ""
+    ablated: str = ""
+    explained: str = ""
+    trained: str = ""
+    exported: str = EXPORTED
+    missed: float = 0.0
+
+    def __str__(self) -> str:
+        """Return a line for each ability."""
+        reasons = {name: why for name, why in asdict(self).items() if isinstance(why, str)}
+        cells = {name: f"no, {why}" if why else "yes" for name, why in reasons.items()}
+        return "\n".join(f"{name}: {cell}" for name, cell in cells.items())
+
+
+def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abilities:
+    """Return what can be done with a sequence classifier of transformers.
+
+        print(headscope.abilities(model, tokenizer))
+
+    It runs the model on the text, and leaves it as it was. A model that cannot be called with a
+    text has the same reason in all.
+    """
+    found: dict[str, Any] = {"trained": why_not_trained(model, tokenizer)}
+    try:
+        classifier = SequenceClassifier(model, tokenizer)
+        batch = classifier.probe(text).batch
+    except (UserError, ValueError) as error:
+        reason = first_line(error)
+        return Abilities(reason, reason, reason, found["trained"] or reason)
+    shapes: dict[str, list[int]] = {}
+
+    def observed() -> str:
+        def note(name: str, call: AttentionCall) -> None:
+            shapes[name] = [*call.shape]
+
+        with observe(classifier, note), torch.no_grad(), eval_mode(classifier):
+            logits_of(classifier, batch)
+        T = batch.token_ids.shape[1]
+        others = [f"{name} {shape[1:]}" for name, shape in shapes.items() if shape[2:] != [T, T]]
+        return f"maps are not of the {T} tokens: {listed(others[:1])}" if others else ""
+
+    def ablated() -> str:
+        layers = headed_layers(classifier, batch)
+        if not layers:
+            return "does not use transformers' AttentionInterface"
+        with ablate(classifier, {(next(iter(layers)), 0): "zero"}), torch.no_grad():
+            logits_of(classifier, batch)
+        return ""
+
+    def explained() -> str:
+        tokens = ["" for _ in batch.token_ids[0]]
+        inputs = moved(batch, device_of(classifier))
+        parts = explain(classifier, inputs, tokens, classifier.reading)
+        found["missed"] = parts.miss
+        if abs(parts.miss) <= 10 * MOST_MISSED:
+            return ""
+        missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
+        return f"{missed} is not attributed, by {parts.unknown}"
+
+    for ability in (observed, ablated, explained):
+        found[ability.__name__] = _reason(ability)
+    return Abilities(**found)
+
+
+def _reason(ability: Callable[[], str]) -> str:
+    try:
+        return ability()
+    except NotObservedError as error:
+        return first_line(error)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    except (RuntimeError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {first_line(error)}"

@@ -1,0 +1,188 @@
+"""A checkpoint of transformers: its folder, its config.json and its tokenizer, read with checks.
+
+Weights are read from safetensors alone, and none of a checkpoint's code is run.
+"""
+
+import json
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from headscope.ground.errors import ConfigError, first_line, listed, shown
+from headscope.ground.growth import check_growth
+from headscope.model.pretrained import (
+    Encoder,
+    build_pretrained,
+    check_kind,
+    errors_of,
+    import_transformers,
+    max_tokens_of,
+)
+from headscope.settings.config import is_local
+
+FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+
+
+class Checkpoint(NamedTuple):
+    """What a run starts from; `max_tokens` is what the model can read of a text."""
+
+    folder: Path
+    encoder: Encoder
+    tokenizer: Tokenizer
+    max_tokens: int
+
+
+def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
+    """Return a checkpoint's folder, or that of a Hub id in the Hub's cache, without pickles.
+
+    A ConfigError names the setting `key`, at once where there is no network.
+    """
+    folder = Path(path)
+    if folder.is_dir():
+        if revision is not None:
+            raise ConfigError(f"model.revision: expected null for the folder {path}; leave it out")
+    elif is_local(path):
+        raise ConfigError(
+            f"{key}: expected a Hub id or a folder written by save_pretrained, got {path}, which "
+            "does not exist"
+        )
+    else:
+        folder = _download(key, path, revision)
+    if (folder / "adapter_config.json").is_file() and not any(folder.glob("model*.safetensors")):
+        raise ConfigError(
+            f"{key}={path}: expected a whole model, got an adapter of PEFT; merge it once: "
+            "AutoPeftModelForSequenceClassification.from_pretrained(folder).merge_and_unload()"
+            ".save_pretrained(other_folder), and its tokenizer likewise"
+        )
+    _check_index(key, path, folder)
+    if not any(folder.glob("model*.safetensors")):
+        raise ConfigError(
+            f"{key}={path}: expected model.safetensors, found none; pickled weights are not read, "
+            "since they can run any code. If you trust them, convert them once with transformers: "
+            "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
+        )
+    return folder
+
+
+def _check_index(key: str, path: str, folder: Path) -> None:
+    """Raise a ConfigError for weights outside the folder, or pickled, that its index names."""
+    for index in folder.glob("model*.safetensors.index.json"):
+        with errors_of(key, path):
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+\.safetensors", str(name)):
+                raise ConfigError(
+                    f"{key}={path}: {index.name}: expected files in its folder, got {shown(name)}"
+                )
+
+
+def _download(key: str, path: str, revision: str | None) -> Path:
+    import huggingface_hub
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            path, revision=revision, allow_patterns=list(FILES)
+        )
+    except Exception as error:  # a dozen classes, of HTTP, of the cache and of the Hub
+        asked = f"{key}={path}" + ("" if revision is None else f" model.revision={revision}")
+        reason = first_line(error) or type(error).__name__
+        raise ConfigError(
+            f"{asked}: no such folder, and it cannot be downloaded from the Hub: {reason}"
+        ) from error
+    return Path(folder)
+
+
+def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpoint:
+    """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
+
+    ConfigError, with the setting `key`, for a tokenizer in Python, or one that is not of this
+    model.
+    """
+    import_transformers(key)
+    folder = find_checkpoint(key, path, revision)
+    with errors_of(key, path):
+        encoder, model = described(folder)
+        theirs = read_tokenizer(folder)
+        tokenizer = _tokenizer_of(model, theirs)
+    return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+
+
+def _tokenizer_of(model: Any, theirs: Any) -> Tokenizer:
+    """Return the tokenizer in one of transformers, if its ids are those of the model."""
+    tokenizer = _plain_tokenizer(theirs)
+    largest = max(tokenizer.get_vocab().values())
+    rows = model.get_input_embeddings().num_embeddings
+    if largest >= rows:
+        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+    return tokenizer
+
+
+def why_not_trained(model: nn.Module, theirs: Any) -> str:
+    """Return why model.path cannot take a model with its tokenizer; "" if it can."""
+    try:
+        check_kind(getattr(getattr(model, "config", None), "model_type", None))
+        _tokenizer_of(model, deepcopy(theirs))
+    except (AttributeError, ConfigError, NotImplementedError, ValueError) as error:
+        return first_line(error) or type(error).__name__
+    return ""
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return a checkpoint's tokenizer as transformers reads it, and none of its code.
+
+    ValueError without its files, in place of which transformers would make one without words.
+    """
+    import transformers
+
+    try:
+        theirs: Any = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        names = {*(getattr(theirs, "vocab_files_names", None) or {}).values()}
+        words = {*theirs.get_vocab()} - {*theirs.all_special_tokens}
+        is_missing = not words or (names and not any((folder / name).is_file() for name in names))
+    except (OSError, ValueError, TypeError, AttributeError):
+        if any((folder / name).is_file() for name in TOKENIZER_FILES):
+            raise
+        is_missing = True
+        names = {*TOKENIZER_FILES[:1]}
+    if is_missing:
+        raise ValueError(
+            f"expected the tokenizer's files ({listed(sorted(names))}), found none; write them "
+            "there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
+        )
+    return theirs
+
+
+def described(folder: Path) -> tuple[Encoder, Any]:
+    """Return a checkpoint's config.json, and its model on the device meta, without memory.
+
+    ValueError if the weights take more than four times the files, as those of 8 bits do.
+    """
+    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with torch.device("meta"):
+        model = build_pretrained(encoder).model
+    needed = sum(weight.nbytes for weight in model.parameters())
+    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
+        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
+    return encoder, model
+
+
+def _plain_tokenizer(theirs: Any) -> Tokenizer:
+    """Return the tokenizer within one of transformers, which neither pads nor truncates."""
+    tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
+    if tokenizer is None:
+        kind = type(theirs).__name__
+        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
+    check_growth(tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
+    if not tokenizer.encode("").ids:
+        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
+    return tokenizer
