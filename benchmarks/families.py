@@ -2,8 +2,8 @@
 
     python benchmarks/families.py            # all; or the model types to look at
 
-A small random model of each is looked at (`headscope.abilities`), shown, and trained for a step. It takes 20 minutes on a busy
-CPU, and prints a line for each.
+A small random model of each is looked at (`headscope.abilities`), shown, and trained for a step.
+20 minutes on a busy CPU. Prints a table.
 """
 
 import inspect
