@@ -519,9 +519,67 @@ DRAWS = """text => {
 }"""
 
 
+def test_an_empty_text_and_unknown_words_have_no_verdict(
+    open_page: PageOpener, run: ShownRun
+) -> None:
+    tab = open_page(live_html(run, ["a lovely film"]))
+    facts = tab.locator(".facts-of-text")
+    for text, words in [("", "The text is empty."), ("xqzt blorf film", "not seen such words")]:
+        tab.evaluate(TYPE, text)
+        facts.get_by_text(words).wait_for()
+        assert tab.locator(".predicted").inner_text().strip() == "No verdict"
+        assert tab.locator(".sure").count() == 0
+        name, share = max(expected(run, text).items(), key=lambda item: item[1])
+        assert f"Its class prior, without known words: {name} {100 * share:.1f} %" in (
+            facts.inner_text()
+        )
+    tab.evaluate(TYPE, "xqzt lovely film")  # one word of three is unknown
+    tab.get_by_text("1 of 3 tokens are unknown").wait_for()
+    assert "No verdict" not in tab.locator(".predicted").inner_text()
+
+
+def test_what_is_lost_without_a_word_stands_beside_its_sum(
+    open_page: PageOpener, run: ShownRun
+) -> None:
+    text = "a lovely film and a kind day"
+    tab = open_page(live_html(run, [text]))
+    tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+    pair = tab.locator(".sum .class-name").all_inner_texts()
+    sums = dict(
+        title.rsplit(" ", 1)
+        for title in tab.locator(".text .token").evaluate_all("all => all.map(it => it.title)")
+    )
+
+    def odds(words: str) -> float:
+        found = expected(run, words)
+        return float(np.log(found[pair[0]] / found[pair[1]]))
+
+    for row in tab.locator(".effects tbody tr").all():
+        word = row.locator("th bdi").inner_text()
+        if word == "a":  # it stands twice, each with its place
+            assert re.search(r"\([12] of 2\)", row.locator("th").inner_text())
+            continue
+        own, lost = row.locator("td b").all_inner_texts()
+        assert own == sums[word]
+        change = odds(text) - odds(text.replace(f"{word} ", "").removesuffix(f" {word}"))
+        lost, own = (float(number.replace("−", "-")) for number in (lost, own))
+        assert lost == pytest.approx(change, abs=0.011)
+        differs = own * lost < 0 and min(abs(own), abs(lost)) >= 0.1
+        assert row.locator(".differs").count() == differs
+
+
+def test_it_is_said_how_many_heads_are_off_and_which(open_page: PageOpener, run: ShownRun) -> None:
+    tab = open_page(live_html(run, ["a lovely film"]))
+    tab.locator(".state[data-state=zero]").nth(1).click()
+    name = tab.locator(".head-name").nth(1).inner_text()
+    heads = tab.locator(".head-name").count()
+    tab.get_by_text(f"1 of {heads} heads off: {name}.").wait_for()
+
+
 def test_a_key_draws_everything_once(open_page: PageOpener, run: ShownRun) -> None:
     tab = open_page(live_html(run, ["a kind day"]))
     tab.locator(".flip").get_by_text("removal").or_(tab.locator(".flip button")).first.wait_for()
+    tab.locator(".prediction [aria-live]:not(:empty)").wait_for(state="attached")  # it was heard
     tab.evaluate(DRAWS, "a kind cruel day")
     shows(tab, ["[CLS]", "a", "kind", "cruel", "day", "[SEP]"])
     assert tab.evaluate("window.draws") == 1

@@ -44,9 +44,9 @@ def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Sho
         composed = flatten(compose(parse(words, TrainConfig)))
     config = override(TrainConfig(), composed | given)
     check(config)
-    report = train(config)
-    assert report is not None, "rank 0 alone has a report"
-    return load_shown(report.folder, allow_code=True)
+    results = train(config)
+    assert results is not None, "rank 0 alone has results"
+    return load_shown(results.folder, allow_code=True)
 
 
 def _plain(value: Any) -> Any:

@@ -12,25 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 from jaxtyping import Float
 from pandas import DataFrame
 from rich.console import Console
 
-from headscope.data.columns import numbers, text_rows, texts_among, tuples, values
+from headscope.data.columns import numbers, text_rows, texts_among, tuples
 from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
-from headscope.data.rows import read_rows
-from headscope.data.source import load_source
-from headscope.ground.errors import ConfigError, UserWarningMessage, listed
+from headscope.data.source import column_of
+from headscope.ground.errors import ConfigError, UserWarningMessage
 from headscope.ground.plain_rows import renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, plain_table, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import message, override
+from headscope.settings.checks import override
 from headscope.settings.commands import LabelsConfig
-from headscope.settings.config import DataConfig
 from headscope.training.train import train
 
 ODDS = 10.0  # of the suggested class against the given label, from which a text is listed
@@ -56,7 +54,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         texts = concatenate_datasets([*splits.values()])
         ids = []
         if config.id_column is not None:
-            ids = ids_of(splits, config.id_column, run.config.data)
+            ids = column_of(run.config.data, splits, config.id_column, "id_column")
     folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
@@ -93,30 +91,6 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         ]
     show_line(console, "\n".join(lines))
     return suspicious
-
-
-def ids_of(splits: DatasetDict, column: str, data: DataConfig) -> list[Any]:
-    """Return a column of the source for each text; a file of rows is read once more for it."""
-    source = load_source(data)
-    ids = []
-    for role, split in splits.items():
-        name = getattr(data, f"{role}_split")
-        if name not in source:  # it is cut from train
-            name = data.train_split
-        path = data.file_of(name)
-        known = [*source[name].column_names]
-        cells: list[Any] = []
-        if column in known:
-            cells = list(values(source[name], column))
-        elif Path(path).is_file():
-            for row in read_rows(path, encoding=data.encoding, separator=data.separator):
-                known = [*row]
-                cells.append(row.get(column))
-        if column not in known:
-            expected = f"one of the columns {listed(known)} of {path}"
-            raise ConfigError(message("id_column", expected, column))
-        ids += [cells[row] for row in numbers(split, "row")]
-    return ids
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:

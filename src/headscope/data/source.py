@@ -12,12 +12,13 @@ import datasets
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
 
-from headscope.data.columns import text_columns
+from headscope.data.columns import numbers, text_columns, values
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import check_names, format_of, read_rows
-from headscope.ground.errors import DataError, first_line, shown
+from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.ground.plain_rows import Row, as_text
+from headscope.settings.checks import message
 from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
@@ -198,3 +199,30 @@ def reason(error: BaseException) -> str:
     """Return the messages of an error and of what caused it, the innermost last."""
     message = shown(first_line(error) or type(error).__name__, 300)
     return message if error.__cause__ is None else f"{message}; {reason(error.__cause__)}"
+
+
+def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> list[Any]:
+    """Return a column of the source for each text; a file of rows is read once more for it.
+
+    ConfigError, in the name of `key`, for a column that the source lacks.
+    """
+    source = load_source(data)
+    cells_of_texts = []
+    for role, split in splits.items():
+        name = getattr(data, f"{role}_split")
+        if name not in source:  # it is cut from train
+            name = data.train_split
+        path = data.file_of(name)
+        known = [*source[name].column_names]
+        cells: list[Any] = []
+        if column in known:
+            cells = list(values(source[name], column))
+        elif Path(path).is_file():
+            for row in read_rows(path, encoding=data.encoding, separator=data.separator):
+                known = [*row]
+                cells.append(row.get(column))
+        if column not in known:
+            expected = f"one of the columns {listed(known)} of {path}"
+            raise ConfigError(message(key, expected, column))
+        cells_of_texts += [cells[row] for row in numbers(split, "row")]
+    return cells_of_texts

@@ -211,7 +211,7 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
     return tokens
 
 
-# Which tokens make up a word, as people read it. The page has the same rule: pages/static/words.js.
+# Which tokens make up a word, as people read it. The page has the same rule: pages/static/units.js.
 
 # What holds together: letters and digits, with apostrophes inside (don't) and the points of a
 # number (3.14); a flag; any other sign with its variants, and those joined to it (a family).

@@ -2,7 +2,7 @@
 
     outputs/<name>/
         model.safetensors    the model: its best weights by tempered validation loss, and all that
-                             decides an answer; the only file that is read to use a run
+                             decides an answer; the only file that is read to predict
         metrics.json         scores, baseline, facts about data and training, seconds
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them

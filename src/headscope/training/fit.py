@@ -1,4 +1,4 @@
-"""Training, the best checkpoint, and its scores."""
+"""Training, until the best weights are loaded."""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,10 @@ import lightning.pytorch as pl
 import torch.distributed as dist
 from torch import Tensor
 
-from headscope.data.datamodule import Phase, TextDataModule
+from headscope.data.datamodule import TextDataModule
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.model.objective import MultiLabel, thresholds_of
-from headscope.model.pretrained import PretrainedClassifier
-from headscope.results.metrics import Results
-from headscope.results.scores import best_thresholds, chosen_temperature, scores
-from headscope.runs.abstaining import accuracy_curve, most_unknown
+from headscope.results.scores import best_thresholds
 from headscope.runs.folder import save_model
 from headscope.runs.prediction import split_logits
 from headscope.runs.setup import Chosen
@@ -77,64 +74,3 @@ def logits_of(
 ) -> tuple[Tensor, Tensor]:
     """Return logits and labels of a split."""
     return split_logits(module.model, data.loader(role), trainer.strategy.root_device)
-
-
-def evaluate(
-    trainer: pl.Trainer, prepared: Prepared, folder: Path, best: dict[str, Any], phase: Phase
-) -> Results:
-    """Score the best checkpoint, calibrate its probabilities, and write the model.
-
-    From here on the run can be used, whatever happens to what is measured after it.
-    """
-    module = prepared.module
-    setup = prepared.setup
-    data = prepared.data
-    if isinstance(module.model, PretrainedClassifier):  # heads of its frozen layers are studied too
-        data.drop_features()
-    with prepared.timed("testing"), phase("scoring the best checkpoint"):
-        logits, targets = logits_of(trainer, module, data, "test")
-        validation = logits_of(trainer, module, data, "validation")
-        results = Results(
-            folder=folder,
-            config=setup.config,
-            labels=setup.labels,
-            test=scores(logits, targets, module.objective),
-            validation=scores(*validation, module.objective),
-            logits=logits,
-            targets=targets,
-            objective=module.objective,
-            most_unknown=most_unknown(data.tokenizer, data.encoded["validation"]),
-            facts_of_training=_facts(trainer, module) | best,
-            facts_of_data=data.facts(),
-            seconds=prepared.seconds,
-        )
-        if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
-            _calibrate(results, *validation)
-    save_model(folder, setup, module.model, results.chosen())
-    if prepared.head_logger is not None:
-        results.seconds["inspection"] = prepared.head_logger.seconds
-    return results
-
-
-def _facts(trainer: pl.Trainer, module: ClassifierModule) -> dict[str, Any]:
-    return {
-        "steps": trainer.global_step,
-        # Those started: current_epoch is one less where a resumed run found nothing left to do.
-        "epochs": trainer.fit_loop.epoch_progress.current.ready,
-        "parameters": sum(weight.numel() for weight in module.model.parameters()),
-        "precision": str(trainer.precision),
-        "device": str(trainer.strategy.root_device),
-        "processes": trainer.world_size,
-    }
-
-
-def _calibrate(results: Results, logits: Tensor, targets: Tensor) -> None:
-    """Add the temperature of validation logits, scores with it, and accuracy by confidence."""
-    results.temperature = chosen_temperature(logits, targets)
-    tempered = logits.double() / results.temperature
-    results.tempered = {
-        "validation": scores(tempered, targets),
-        "test": scores(results.logits.double() / results.temperature, results.targets),
-    }
-    confidence, prediction = tempered.softmax(dim=-1).max(dim=-1)
-    results.curve = accuracy_curve(confidence.numpy(), (prediction == targets).numpy())

@@ -18,8 +18,9 @@ from headscope.results.console import show_facts, show_results
 from headscope.results.metrics import Results
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.distributed import broadcast, is_rank_zero, joined
+from headscope.training.evaluate import evaluate
 from headscope.training.finish import finish
-from headscope.training.fit import evaluate, fit
+from headscope.training.fit import fit
 from headscope.training.prepare import prepare, run_folder
 from headscope.training.resume import locked
 from headscope.training.trainer import build_trainer

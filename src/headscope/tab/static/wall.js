@@ -28,7 +28,7 @@ export function Wall({ store }) {
   }</div>`);
   return html`<${Panel} name="wall" title=${title} about=${about} tools=${tools}>
     <div class="wall-beside">
-      <div class="wall-rows" tabindex="0" role="region" aria-label=${title}>${rows}</div>
+      <div class="wall-rows" tabindex="0" role="group" aria-label=${title}>${rows}</div>
       ${(found === null || !store.isUnfolded) && html`<${ChosenMap} store=${store}>
         <${Sparkline} store=${store} />
       </${ChosenMap}>`}
