@@ -3,6 +3,7 @@
     python benchmarks/families.py            # all; or the model types to look at
 
 A small random model of each is looked at (`headscope.abilities`), shown, and trained for a step.
+20 minutes on a busy CPU. Prints a table.
 """
 
 import inspect

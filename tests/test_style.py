@@ -49,8 +49,8 @@ EXCEPTIONS = {
     "parameters": {
         "attention/multi_head.py __init__",  # as torch names them
         "attention/multi_head.py forward",
-        "heads/fixed_gates.py _attention",
-        "heads/fixed_gates.py _layer_norm",
+        "heads/gate_rules.py _attention",
+        "heads/gate_rules.py _layer_norm",
         "heads/integrations/transformers_models.py _attention_call",
         "cli/predict.py _answers",
         "data/features.py hidden_states",

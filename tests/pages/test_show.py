@@ -83,7 +83,10 @@ class Tags(HTMLParser):
 
 def test_in_a_notebook_it_is_one_frame_that_cannot_reach_what_is_around_it(tmp_path: Path) -> None:
     model, tokenizer = classifier()
-    shown = headscope.show(model, tokenizer, "\"'><script>alert(1)</script> was </iframe> & bad")
+    with pytest.warns(UserWarning, match="are unknown to the tokenizer"):
+        shown = headscope.show(
+            model, tokenizer, "\"'><script>alert(1)</script> was </iframe> & bad"
+        )
     tags = Tags()
     tags.feed(shown._repr_html_())
     ((tag, attributes),) = tags.found

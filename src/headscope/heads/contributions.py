@@ -474,7 +474,7 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
     gradients = _gradients(sums, [call.head_outputs for call in calls])
     maps = []
     for call, gradient in zip(calls, gradients, strict=True):
-        passing = _passing(call, gradient).cpu()
+        passing = _passing(call, gradient).cpu().double()
         if passing.shape[2] == 1:  # the one query that is read, where [CLS] is: the first
             passing = F.pad(passing, (0, 0, 0, passing.shape[3] - 1))
         maps.append(passing)

@@ -318,14 +318,16 @@ def _einsum(mode: FixedGates, func: Rule, equation: Any, *operands: Any) -> Tens
     places = [place for place, each in enumerate(tensors) if _role(each) == WEIGHTS]
     if len(tensors) != 2 or len(places) != 1 or not depends(tensors[1 - places[0]]):
         return func(equation, *operands)  # type: ignore[no-any-return]
-    of_weights, of_values = letters[places[0]], letters[1 - places[0]]
+    of_weights = letters[places[0]]
+    of_values = letters[1 - places[0]]
     shared = [each for each in of_weights if each in of_values and each in result]
     keys = [each for each in of_weights if each in of_values and each not in result]
     queries = [each for each in of_weights if each not in of_values]
     widths = [each for each in of_values if each not in of_weights]
     if [*map(len, (shared, keys, queries, widths))] != [2, 1, 1, 1]:
         return func(equation, *operands)  # type: ignore[no-any-return]
-    first, last = "".join(shared), widths[0]
+    first = "".join(shared)
+    last = widths[0]
     weights = torch.einsum(f"{of_weights}->{first}{queries[0]}{keys[0]}", tensors[places[0]])
     values = torch.einsum(f"{of_values}->{first}{keys[0]}{last}", tensors[1 - places[0]])
     outputs = mode.attended(weights, values, weights @ values)  # [B, H, Q, E]

@@ -57,8 +57,8 @@ def tokens_of_row(row: Sequence[int], text: Sequence[int], starts: frozenset[int
         place = max(shift, 0)
         token = max(-shift, 0)
         count = min(S - place, n - token)
-        own, read = text[token : token + count], row[place : place + count]
-        if count >= expected and own == read:
+        own = text[token : token + count]
+        if count >= expected and own == row[place : place + count]:
             tokens = [NONE] * S
             tokens[place : place + count] = range(token, token + count)
             if shift == 1 and row[0] == text[-1] and row[0] not in starts:

@@ -143,38 +143,15 @@ def run_probe(
     Ablations take a forward pass for each head. Without a reading of logits there are maps alone;
     of a model whose attention cannot be observed there are none.
     """
-    batch = moved(probe.batch, device_of(model))
-    calls: dict[str, AttentionCall] = {}
-    explanation = None
-    notes = {}
-
-    def keep(name: str, call: AttentionCall) -> None:
-        if not call.is_pooling:
-            calls[name] = call
-
-    try:
-        with observe(model, keep):
-            if reading is None:
-                with torch.no_grad(), eval_mode(model):
-                    model(*batch.inputs)
-            else:
-                tokens = probe.text.tokens
-                explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
-    except NotObservedError as error:
-        if reading is None:
-            raise
-        calls.clear()
-        explanation = explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT)
-        notes["attention"] = f"is not observed: {error}"
+    calls, explanation, notes = _read(model, probe, reading)
     shown, left_out = _maps_of_tokens(calls, len(probe.text.tokens), explanation)
     if left_out:
         notes["attention"] = f"not shown, since its maps are not of these tokens: {left_out}"
-    if explanation is not None:
-        explanation = replace(explanation.of_layers(list(shown)), spans=probe.text.words)
-        notes |= _unknown_heads(explanation)
     arrays = _map_arrays(shown)
     if reading is None or explanation is None:
         return ProbeOutput(probe.text, list(shown), {}, arrays, None, notes)
+    explanation = replace(explanation.of_layers(list(shown)), spans=probe.text.words)
+    notes |= _unknown_heads(explanation)
     probabilities = torch.tensor([[*explanation.probabilities.values()]], dtype=torch.float64)
     predicted = reading.objective.predicted(probabilities)
     (answer,) = reading.objective.names(predicted, reading.classes)
@@ -182,12 +159,37 @@ def run_probe(
     if not isinstance(answer, str):
         arrays["given"] = np.array([name in answer for name in reading.classes], dtype=np.uint8)
     arrays |= explanation.arrays()
-    heads = headed_layers(model, batch) if with_ablations and shown else {}
+    heads = headed_layers(model, probe.batch) if with_ablations and shown else {}
     if heads.keys() & shown.keys():
         known = {name: heads.get(name, 0) for name in shown}
-        arrays |= ablate_each_head(model, probe, known, reading)
+        arrays |= ablate_each_head(model, probe, reading, known)
     output = (list(shown), explanation.probabilities, arrays, explanation, notes)
     return ProbeOutput(probe.text, *output)
+
+
+def _read(
+    model: nn.Module, probe: Probe, reading: Reading | None
+) -> tuple[dict[str, AttentionCall], Explanation | None, dict[str, str]]:
+    """Run the model; return its calls of attention, why its logits are these, and notes."""
+    batch = moved(probe.batch, device_of(model))
+    calls: dict[str, AttentionCall] = {}
+
+    def keep(name: str, call: AttentionCall) -> None:
+        if not call.is_pooling:
+            calls[name] = call
+
+    def explained(reading: Reading) -> Explanation:
+        return explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
+
+    if reading is None:
+        with observe(model, keep), torch.no_grad(), eval_mode(model):
+            model(*batch.inputs)
+        return calls, None, {}
+    try:
+        with observe(model, keep):
+            return calls, explained(reading), {}
+    except NotObservedError as error:
+        return {}, explained(reading), {"attention": f"is not observed: {error}"}
 
 
 def _maps_of_tokens(
@@ -233,12 +235,14 @@ def _unknown_heads(explanation: Explanation) -> dict[str, str]:
 
 
 def ablate_each_head(
-    model: nn.Module, probe: Probe, heads: Mapping[str, int], reading: Reading
+    model: nn.Module, probe: Probe, reading: Reading, heads: Mapping[str, int] | None = None
 ) -> Arrays:
     """Return each class's probability with a head ablated to zero, in float32.
 
-    `heads` is how many each layer has. without/heads [L, H, C], NaN where a layer has fewer heads.
+    `heads` is how many each layer has, by default those that it has. without/heads [L, H, C], NaN
+    where a layer has fewer.
     """
+    heads = headed_layers(model) if heads is None else heads
 
     def without(name: str, head: int) -> Float[np.ndarray, " C"]:
         with ablate(model, {(name, head): "zero"}):

@@ -92,8 +92,7 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
         return f"{missed} is not attributed, by {parts.unknown}"
 
-    for ability in (observed, ablated, explained):
-        found[ability.__name__] = _reason(ability)
+    found |= {ability.__name__: _reason(ability) for ability in (observed, ablated, explained)}
     return Abilities(**found)
 
 
