@@ -309,7 +309,7 @@ def test_a_job_returns_the_validation_score_that_is_asked_for(
         assert run("train", "-m", "name=scores", "seed=3,4", "sweep.metric=loss") == 0
     assert returned == 4 * [1.5]
     with Path("outputs/scores/sweep.csv").open(newline="") as file:
-        assert {row["validation_loss"] for row in csv.DictReader(file)} == {"1.5000"}
+        assert {row["validation_loss"] for row in csv.DictReader(file)} == {"1.5"}
 
 
 def test_a_launcher_that_loses_a_job_is_one_line_and_exit_code_1(
