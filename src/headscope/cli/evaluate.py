@@ -183,7 +183,8 @@ def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[
     column = run.config.data.text_column
     for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
         given = row.get(column, text)
-        if given not in (text, csv_cell(text)):
+        cell = csv_cell(text)
+        if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
     return _predictions(rows, f"against={path}", run)
 
@@ -191,7 +192,8 @@ def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[
 def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
     """Return the classes of each row by name; others as they are written."""
     data = run.config.data
-    cells = ["" if row["prediction"] is None else row["prediction"] for row in rows]
+    given = [row.get("prediction") for row in rows]
+    cells = ["" if cell is None else cell for cell in given]
     if data.multi_label:
         cells = [
             split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
