@@ -1,7 +1,6 @@
 """Lightning's Trainer by the settings of a run: device, precision, callbacks and loggers."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,14 +37,12 @@ from headscope.training.prepare import Prepared
 from headscope.training.resume import LAST
 
 
-def build_trainer(
-    prepared: Prepared, folder: Path, console: Console, others: Sequence[Callback] = ()
-) -> pl.Trainer:
-    """Return a Trainer with the device, precision and callbacks of the settings, and others."""
+def build_trainer(prepared: Prepared, folder: Path, console: Console) -> pl.Trainer:
+    """Return a Trainer with the device, precision and callbacks of the settings."""
     config = prepared.setup.config
     settings = config.trainer
     total_steps = prepared.module.total_steps
-    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
+    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST)]
     if prepared.head_logger is not None:
         callbacks.append(prepared.head_logger)
     if settings.patience is not None:
