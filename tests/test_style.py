@@ -26,7 +26,7 @@ CEILINGS: dict[str, float] = {
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.2,
-    "packed assignments": 10,  # a, b = x, y
+    "packed assignments": 4,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
     "files over 500 lines": 0,
@@ -39,11 +39,7 @@ MOST = {"lines": 40, "parameters": 6, "nesting": 3, "imports": 20}  # imports: o
 # What may have more, and why.
 EXCEPTIONS = {
     "lines": {
-        "cli/evaluate.py evaluate",  # a command from top to bottom, as the next ones
-        "cli/labels.py labels",
-        "cli/sweep.py show_table",
         "heads/study.py study",
-        "training/trainer.py build_trainer",  # the arguments of Lightning's Trainer
         "attention/multi_head.py forward",  # the arguments of torch's layer, checked
     },
     "parameters": {
@@ -52,7 +48,6 @@ EXCEPTIONS = {
         "heads/gate_rules.py _attention",
         "heads/gate_rules.py _layer_norm",
         "heads/integrations/transformers_models.py _attention_call",
-        "cli/predict.py _answers",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",
