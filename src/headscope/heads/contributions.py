@@ -141,7 +141,7 @@ def _with_unknown(
     found: Contributions, model: nn.Module, inputs: Sequence[Any], num_tokens: int
 ) -> Contributions:
     """Name the module that is not the sum of its parts, if there is one."""
-    if not bool((found.missed.abs() > MOST_MISSED).any()):
+    if bool((found.missed.abs() <= MOST_MISSED).all()):  # NaN is none
         return found
     if torch.finfo(found.logits.dtype).eps > LEAST_PRECISE:
         name = str(found.logits.dtype).removeprefix("torch.")
@@ -200,8 +200,8 @@ def _of_leaves(
         biases[..., 0] += of_tokens[..., -1]
     of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
     for (layer, leaf), gradient in of_biases:
-        products = (leaf.detach() * gradient).reshape(N, B, -1)
-        biases[..., layer] += products.sum(dim=-1, dtype=torch.float64).cpu()
+        products = (leaf.detach() * gradient).cpu()  # MPS has no float64
+        biases[..., layer] += products.double().reshape(N, B, -1).sum(dim=-1)
     return words, biases
 
 
@@ -350,7 +350,7 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
             gradients = _gradients(total, gates.leaves)
             parts = zip(gates.leaves, gradients, strict=True)
             found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
-            if abs(found - total.item()) > MOST_MISSED * (output * signs).abs().sum().item():
+            if not abs(found - total.item()) <= MOST_MISSED * (output * signs).abs().sum().item():
                 return title
     return type(model).__name__
 

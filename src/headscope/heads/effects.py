@@ -54,11 +54,10 @@ def outcomes(
     parts = []
     with eval_mode(model), torch.no_grad(), ablate(model, ablated):
         for batch in batches:
-            logits = logits_of(model, batch)
-            labels = batch.labels.to(logits.device)
-            loss = objective.losses(logits.cpu().double(), labels.cpu())
-            is_correct = objective.correct(logits, labels).double()
-            parts.append(torch.stack([loss, is_correct], dim=1).cpu())
+            logits = logits_of(model, batch).cpu()  # MPS has no float64
+            loss = objective.losses(logits.double(), batch.labels)
+            is_correct = objective.correct(logits, batch.labels).double()
+            parts.append(torch.stack([loss, is_correct], dim=1))
     return torch.cat(parts)
 
 
