@@ -110,7 +110,7 @@ def test_its_ids_are_those_of_transformers_and_places_are_of_the_text(
     pieces = ["\u3000東京\u3000ﾃﾞﾓ ㍻"[start:end] for start, end in encoding.offsets]
     expected_pieces = ["", "東京", "ﾃﾞﾓ", "㍻", "㍻", ""]
     if options.get("subword_tokenizer_type") == "character":
-        expected_pieces = ["", "東", "京", "ﾃﾞ", "ﾓ", "㍻", "㍻", ""]
+        expected_pieces = ["", "東", "京", "ﾃ", "ﾓ", "㍻", "㍻", ""]
     assert pieces == expected_pieces
     assert [it.ids for it in ours.encode_batch(TEXTS * 50)][-1] == theirs(TEXTS[-1])["input_ids"]
 
@@ -162,7 +162,7 @@ def test_a_run_of_it_trains_predicts_and_explains_without_its_folder(
     torch.testing.assert_close(torch.tensor(found), expected, rtol=0, atol=1e-6)
     assert_its_words_are_the_texts(run, texts[0])
     page = inspect(InspectConfig(run=str(report.folder), text=texts[0], accelerator="cpu"))
-    assert "良かっ" in page.read_text(encoding="utf-8")
+    assert json.dumps("良かっ")[1:-1] in page.read_text(encoding="utf-8")
     written = json.loads((report.folder / "tokenizer.json").read_text(encoding="utf-8"))
     assert written["pre_tokenizer"]["type"] == "MeCab"
     with pytest.raises(RunError, match="got one that calls MeCab"):
