@@ -211,8 +211,11 @@ class FixedGates(TorchFunctionMode):
         sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
         return sums.view(len(products), *size)
 
-    def constant(self, constant: Any, like: Tensor) -> Any:
-        """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
+    def constant(self, constant: Any, like: Tensor, is_joined: bool = False) -> Any:
+        """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias.
+
+        One that is joined to it has places of its own, and is repeated along none.
+        """
         if not isinstance(constant, Tensor):
             constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
         constant = constant.detach().to(like.dtype)
@@ -224,6 +227,7 @@ class FixedGates(TorchFunctionMode):
             shape = constant.shape if constant.shape[-1] > 1 else shape
             owners = None if owners is None else owners[..., :1].expand(shape)
         is_within = owners is not None and _is_within(constant.shape, shape)
+        is_within &= not is_joined or constant.shape == shape
         if is_within and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
             return self.word(constant.expand(shape), owners)  # type: ignore[arg-type]
         if self.num_texts > 1:
