@@ -530,9 +530,10 @@ def test_an_empty_text_and_unknown_words_have_no_verdict(
         assert tab.locator(".predicted").inner_text().strip() == "No verdict"
         assert tab.locator(".sure").count() == 0
         name, share = max(expected(run, text).items(), key=lambda item: item[1])
-        assert f"Its class prior, without known words: {name} {100 * share:.1f} %" in (
-            facts.inner_text()
+        said = (
+            "A guess from letters alone" if text else "What it says without words (its class prior)"
         )
+        assert f"{said}: {name} {100 * share:.1f} %" in facts.inner_text()
     tab.evaluate(TYPE, "xqzt lovely film")  # one word of three is unknown
     tab.get_by_text("1 of 3 tokens are unknown").wait_for()
     assert "No verdict" not in tab.locator(".predicted").inner_text()

@@ -287,7 +287,10 @@ def test_what_was_not_read_and_an_empty_text_are_said_and_an_emoji_is_one_word(
     tab.locator(".choose-text").select_option("1")
     tab.locator(".facts-of-text >> text=The text is empty").wait_for()
     assert tab.locator(".predicted").inner_text().strip() == "No verdict"
-    assert "Its class prior, without known words:" in tab.locator(".facts-of-text").inner_text()
+    assert (
+        "What it says without words (its class prior):"
+        in tab.locator(".facts-of-text").inner_text()
+    )
 
 
 def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: Any) -> None:

@@ -202,7 +202,7 @@ function lookOf({ store, words: { units } }, { layer, head }) {
 }
 
 /* The words at which a head looks most from the position that the classifier reads, else on average
-   over all queries: those with at least twice the weight of a head that looks at all tokens alike. */
+   over all queries: those with twice the weight, or more, of a head that looks at all alike. */
 function lookedAt({ cells, side, text, first }, units) {
   const queries = cells.length / side;
   const read = (text.readout ?? null) === null ? null : text.readout - first;
