@@ -13,13 +13,13 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
 from headscope.pages.live import MB, Example, live_html
 from headscope.pages.pack import check_supported
-from headscope.pages.report import TextsReport, report_of, words_file, write_report
+from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.results.console import show_words
 from headscope.runs.folder import REPORT, WORDS
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
-from headscope.settings.commands import PageConfig, ReportConfig
+from headscope.settings.commands import PageConfig, ReportConfig, words_file
 from headscope.tab.html import write_page
 
 

@@ -106,6 +106,11 @@ class LabelledTextsConfig(Settings):
             yield "split", "train, validation or test for the run's own data"
 
 
+def words_file(page: Path) -> Path:
+    """Return the csv of a report's words: of october.html october.words.csv."""
+    return page.parent / f"{page.stem}.words.csv"
+
+
 @dataclass(config=STRICT, frozen=True)
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
@@ -117,7 +122,7 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
     def outputs(self) -> list[Path]:
         """Return the page, and the table that is written beside it."""
-        return [*super().outputs(), Path(self.output).with_suffix(".words.csv")]
+        return [*super().outputs(), words_file(Path(self.output))]
 
 
 @dataclass(config=STRICT, frozen=True)
