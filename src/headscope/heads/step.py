@@ -79,9 +79,7 @@ class ProbeOutput:
 
     def map_arrays(self) -> Arrays:
         """Return what passes from each key at each query, where contributions are known."""
-        if "contributions/words" not in self.arrays or self.explanation is None:
-            return {}
-        return self.explanation.map_arrays()
+        return {} if self.explanation is None else self.explanation.map_arrays()
 
 
 def make_probe(
