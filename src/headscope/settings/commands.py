@@ -22,6 +22,8 @@ from headscope.settings.checks import (
     override,
 )
 from headscope.settings.config import (
+    REPORT,
+    REPORT_WORDS,
     ROLES,
     Accelerator,
     Count,
@@ -122,7 +124,17 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
     def outputs(self) -> list[Path]:
         """Return the page, and the table that is written beside it."""
-        return [*super().outputs(), words_file(Path(self.output))]
+        return [*super().outputs(), self.words]
+
+    @property
+    def words(self) -> Path:
+        """The csv of the words: that of the run, where its own report is made up for."""
+        page = Path(self.output)
+        is_own = self.data is None and self.split in (None, "test")
+        own = Path(self.run, REPORT_WORDS)
+        if is_own and page.resolve() == Path(self.run, REPORT).resolve() and not own.exists():
+            return own
+        return words_file(page)
 
 
 @dataclass(config=STRICT, frozen=True)
