@@ -58,6 +58,16 @@ def test_every_file_that_a_command_writes_is_asked_for_before(
             validate(schema, {"run": str(plain.folder), **WRITING[name]})
 
 
+@pytest.mark.parametrize("name", ["page", "report"])
+@pytest.mark.parametrize("output", ["", ".", "page.txt"])
+def test_an_output_without_a_name_or_of_another_kind_is_one_message(
+    name: str, output: str, plain: Trained
+) -> None:
+    settings = {"run": str(plain.folder), "output": output}
+    with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.html, got '"):
+        validate(COMMANDS[name][1], settings)
+
+
 def test_a_report_follows_no_link_out_of_the_run_folder(
     plain: Trained, tmp_path: Path, command: Any
 ) -> None:

@@ -13,9 +13,8 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
 from headscope.pages.live import MB, Example, live_html
 from headscope.pages.pack import check_supported
-from headscope.pages.report import TextsReport, report_of, words_file, write_report
+from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.results.console import show_words
-from headscope.runs.folder import REPORT, WORDS
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
@@ -72,16 +71,9 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
         found = report_of(run, *texts, config.seconds)
         name = split if config.data is None else Path(config.data.path).stem
         path = Path(config.output)
-        file = _words_of(run, path, is_own=config.data is None and split == "test")
+        file = config.words
         size = write_report(run, found, name, path, file)
     show_words(console, found.summary())
     words = f"{file.name}: words of {len(found.parts)} of {len(dataset)} texts"
     show_line(console, f"report:     {config.output} ({size:.1f} MB), {words}")
     return found
-
-
-def _words_of(run: Run, path: Path, is_own: bool) -> Path:
-    """Return the csv of a report's words: that of the run where its own report is made up for."""
-    own = run.folder / WORDS
-    is_missing = path.resolve() == (run.folder / REPORT).resolve() and not own.exists()
-    return own if is_own and is_missing else words_file(path)

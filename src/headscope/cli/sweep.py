@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Collection, Container, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -48,7 +48,7 @@ from headscope.ground.files import (
 )
 from headscope.ground.signals import Stopped, continued, end, signals_taken
 from headscope.ground.tables import write_frame
-from headscope.settings.checks import check, validate
+from headscope.settings.checks import check, override, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 from headscope.settings.extension import check_allowed, import_paths_in
 
@@ -151,7 +151,8 @@ class Job:
             if is_run(folder):
                 from headscope.training.resume import resumed_config  # heavy
 
-                config = replace(resumed_config(folder), resume=str(folder))
+                mine = {"resume": str(folder), "data.cache_dir": composed.data.cache_dir}
+                config = override(resumed_config(folder), mine)
             else:
                 config = validate(TrainConfig, compose.resolved(composed))
             check_allowed(config.import_paths, f"run={folder}", self.own)

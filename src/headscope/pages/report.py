@@ -22,6 +22,7 @@ from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
 from headscope.runs.prediction import by_length
+from headscope.settings.commands import words_file
 from headscope.tab.html import inert_json, live_page, write_page
 
 if TYPE_CHECKING:
@@ -126,11 +127,6 @@ def write_report(
     write_page(path, page)
     report.save_words(words or words_file(path))
     return len(page) / MB
-
-
-def words_file(path: Path) -> Path:
-    """Return the csv of a report's words: of october.html october.words.csv."""
-    return path.with_suffix(".words.csv")
 
 
 def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]:

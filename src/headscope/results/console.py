@@ -20,7 +20,7 @@ from headscope.results.metrics import (
     Results,
 )
 from headscope.results.scores import SCORES, Scores
-from headscope.runs.folder import REPORT
+from headscope.settings.config import REPORT
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 6  # in a table

@@ -34,15 +34,13 @@ from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
-from headscope.settings.config import TrainConfig, is_run
+from headscope.settings.config import REPORT, REPORT_WORDS, TrainConfig, is_run
 
 CONFIG = "config.yaml"
 COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
-REPORT = "report.html"
-WORDS = "words.csv"
-DERIVED_FILES = (METRICS, REPORT, WORDS)  # made from the weights
+DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
 
 
 def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:

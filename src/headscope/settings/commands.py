@@ -22,6 +22,8 @@ from headscope.settings.checks import (
     override,
 )
 from headscope.settings.config import (
+    REPORT,
+    REPORT_WORDS,
     ROLES,
     Accelerator,
     Count,
@@ -106,6 +108,11 @@ class LabelledTextsConfig(Settings):
             yield "split", "train, validation or test for the run's own data"
 
 
+def words_file(page: Path) -> Path:
+    """Return the csv of a report's words: of october.html october.words.csv."""
+    return page.parent / f"{page.stem}.words.csv"
+
+
 @dataclass(config=STRICT, frozen=True)
 class ReportConfig(LabelledTextsConfig, WritesFile):
     """Write what a run learned over many texts: words of each class and head, and every text."""
@@ -117,7 +124,17 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
     def outputs(self) -> list[Path]:
         """Return the page, and the table that is written beside it."""
-        return [*super().outputs(), Path(self.output).with_suffix(".words.csv")]
+        return [*super().outputs(), self.words]
+
+    @property
+    def words(self) -> Path:
+        """The csv of the words: that of the run, where its own report is made up for."""
+        page = Path(self.output)
+        is_own = self.data is None and self.split in (None, "test")
+        own = Path(self.run, REPORT_WORDS)
+        if is_own and page.resolve() == Path(self.run, REPORT).resolve() and not own.exists():
+            return own
+        return words_file(page)
 
 
 @dataclass(config=STRICT, frozen=True)

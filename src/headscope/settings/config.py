@@ -34,6 +34,8 @@ from headscope.settings.extension import CODE_KEYS, is_import_path
 
 EMBEDDED = "licenses"
 ROLES = ("train", "validation", "test")  # the splits of a run
+REPORT = "report.html"  # in a run folder
+REPORT_WORDS = "words.csv"
 # Also what is not read: such a path is no Hub id.
 READ = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".gz", ".bz2", ".xz")
 FILE_ENDINGS = (*READ, ".zip", ".zst", ".xlsx", ".xls", ".ods")

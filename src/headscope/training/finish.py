@@ -34,11 +34,10 @@ from headscope.results.metrics import (
     Results,
     write_summaries,
 )
-from headscope.runs.folder import REPORT
-from headscope.runs.folder import WORDS as WORDS_FILE
 from headscope.runs.run import Run
 from headscope.runs.setup import Classifier
 from headscope.runs.texts import texts_and_labels
+from headscope.settings.config import REPORT, REPORT_WORDS
 from headscope.training.fit import fit, logits_of
 from headscope.training.module import build_module
 from headscope.training.prepare import Prepared, resolved
@@ -194,7 +193,7 @@ def _add_words(trained: Trained, bar: Bar) -> None:
     texts, labels = texts_and_labels(split, run.objective, run.labels)
     of_texts = report_of(run, texts, labels, WORD_SECONDS)
     trained.results.facts_of_training[WORDS] = of_texts.summary()
-    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / WORDS_FILE)
+    write_report(run, of_texts, "test", run.folder / REPORT, run.folder / REPORT_WORDS)
 
 
 def _inspects(prepared: Prepared) -> bool:
