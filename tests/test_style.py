@@ -26,7 +26,7 @@ CEILINGS: dict[str, float] = {
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.2,
-    "packed assignments": 10,  # a, b = x, y
+    "packed assignments": 4,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
     "files over 500 lines": 0,
@@ -39,11 +39,7 @@ MOST = {"lines": 40, "parameters": 6, "nesting": 3, "imports": 20}  # imports: o
 # What may have more, and why.
 EXCEPTIONS = {
     "lines": {
-        "cli/evaluate.py evaluate",  # a command from top to bottom, as the next ones
-        "cli/labels.py labels",
-        "cli/sweep.py show_table",
         "heads/study.py study",
-        "training/trainer.py build_trainer",  # the arguments of Lightning's Trainer
         "attention/multi_head.py forward",  # the arguments of torch's layer, checked
     },
     "parameters": {
@@ -52,7 +48,6 @@ EXCEPTIONS = {
         "heads/gate_rules.py _attention",
         "heads/gate_rules.py _layer_norm",
         "heads/integrations/transformers_models.py _attention_call",
-        "cli/predict.py _answers",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",
@@ -91,6 +86,7 @@ WORDS: dict[str, tuple[int, str]] = {
 }
 NAME = re.compile(r"(?<![\w/.-])headscope(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"(?<![\w/.-])(?:src|tests|docs|configs|benchmarks|scripts)/[\w./-]*\w")
+GENERATED = {ROOT / "docs" / "families.md"}  # a table that benchmarks/families.py writes
 GONE = {"scripts/benchmark.py"}  # older figures say that they were measured by it
 Place = tuple[Path, int, str]  # file, line, text
 
@@ -153,7 +149,11 @@ def measure() -> dict[str, float]:
     found["lines of JavaScript and CSS"] = lines_of(*SOURCE.rglob("*.js"), *SOURCE.rglob("*.css"))
     found["lines of tests"] = lines_of(*(ROOT / "tests").rglob("*.py"))
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-    english = [page.read_text(encoding="utf-8") for page in pages if ".ja." not in page.name]
+    english = [
+        page.read_text(encoding="utf-8")
+        for page in pages
+        if ".ja." not in page.name and page not in GENERATED
+    ]
     found["English words of the docs"] = sum(len(page.split()) for page in english)
     modules = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     found["folders of more than 12 modules"] = sum(count > 12 for count in modules.values())

@@ -25,6 +25,7 @@ from tokenizers import (
 from headscope.data.ngrams import CHARACTERS, HAN
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
+from headscope.ground.mecab import read_tokenizer_json, write_tokenizer_json
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -80,7 +81,7 @@ def tokenizer_of(content: str) -> Tokenizer:
     """
     try:
         check_growth(content)
-        tokenizer = with_literal_text(Tokenizer.from_str(content))
+        tokenizer = with_literal_text(read_tokenizer_json(content))
         if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
             raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
     except Exception as error:  # `tokenizers` raises nothing more precise
@@ -91,7 +92,7 @@ def tokenizer_of(content: str) -> Tokenizer:
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy, whose truncation can be changed."""
-    return with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
+    return with_literal_text(read_tokenizer_json(write_tokenizer_json(tokenizer)))
 
 
 def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:

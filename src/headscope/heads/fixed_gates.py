@@ -229,8 +229,11 @@ class FixedGates(TorchFunctionMode):
             biases[..., layer] += products.double().reshape(N, B, -1).sum(dim=-1)
         return words, biases
 
-    def constant(self, constant: Any, like: Tensor) -> Any:
-        """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias."""
+    def constant(self, constant: Any, like: Tensor, is_joined: bool = False) -> Any:
+        """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias.
+
+        One that is joined with the tensor keeps its shape; else it may be expanded to the tensor's.
+        """
         if not isinstance(constant, Tensor):
             constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
         word = self.as_word(constant)
@@ -245,6 +248,7 @@ class FixedGates(TorchFunctionMode):
             shape = constant.shape if constant.shape[-1] > 1 else shape
             owners = None if owners is None else owners[..., :1].expand(shape)
         is_within = owners is not None and _is_within(constant.shape, shape)
+        is_within = is_within and (constant.shape == shape or not is_joined)
         if is_within and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
             return self.word(constant.expand(shape), owners)  # type: ignore[arg-type]
         if self.num_texts > 1:
