@@ -66,13 +66,12 @@ def live_html(
     """
     check_supported(run)
     numbers = numbers_of(recorded_step(run) if record is None else record)
-    name = run.folder.resolve().name
     index = page_index(run)
-    heads: list[int] = index["heads"]
+    name = index["notes"]["run"]
     index["notes"]["weights"] = dtype
     if numbers["measures"]:
         index["notes"]["numbers"] = "of heads: over validation texts, as the run has recorded them"
-    title = f"Type a text, see every head decide · run {name}: {sum(heads)} heads"
+    title = f"Type a text, see every head decide · run {name}: {sum(index['heads'])} heads"
     if report is not None:
         title = f"Run {name} on {report['size']:,} texts: {report['name']}"
     if "effects" in numbers["extra"]:
