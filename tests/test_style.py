@@ -1,7 +1,8 @@
 """How the code reads: short functions, few parameters, small files and folders, words of the field, names that exist.
 
 CEILINGS hold the totals. They are there against forgetting, and no target: a clearer line is worth
-its place. `python tests/test_style.py` prints what is measured.
+its place. They were raised once, from 18,800 / 4,750 / 131,500 / 17,000, for what four issues asked
+(one table of heads and words, every family, untrusted folders, what goes in comes out). `python tests/test_style.py` prints what is measured.
 """
 
 import ast
@@ -18,14 +19,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 18_800,
-    "lines of JavaScript and CSS": 4_750,
-    "nodes": 131_500,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 17_000,
+    "lines of Python": 20_700,
+    "lines of JavaScript and CSS": 5_550,
+    "nodes": 148_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 18_700,
     "English words of the docs": 18_000,
 }
 LIMITS: dict[str, float] = {
-    "nodes per code line": 10.2,
+    "nodes per code line": 10.3,
     "packed assignments": 4,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
