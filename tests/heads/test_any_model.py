@@ -190,7 +190,7 @@ def test_one_that_gives_no_maps_is_named_and_never_an_empty_mapping() -> None:
 
 def test_one_that_bypasses_the_registry_is_named() -> None:
     model = made("GPT2", reorder_and_upcast_attn=True, attn_implementation="eager")
-    with pytest.raises(ValueError, match="GPT2Model: none of its attention layers"), capture(model):
+    with pytest.raises(ValueError, match="GPT2Model: none of its layers calls"), capture(model):
         model(**inputs())
     model.set_attn_implementation("sdpa")
     with capture(model) as maps:

@@ -236,6 +236,9 @@ class FixedGates(TorchFunctionMode):
         """
         if not isinstance(constant, Tensor):
             constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
+        word = self.as_word(constant)
+        if word is not constant:  # the vector of one token, as [CLS] is read in the last layer
+            return word
         constant = constant.detach().to(like.dtype)
         if constant.numel() == 0 or not bool(constant.isfinite().all()):
             return constant  # nothing; or what hides the numbers that it is added to

@@ -354,11 +354,8 @@ def record_best(
     """
     is_studied = study is not None
     outputs = [run_probe(model, probe, reading, is_studied) for probe in probes]
-    arrays = step_arrays(outputs) | {
-        f"text_{place}/{name}": array
-        for place, output in enumerate(outputs)
-        for name, array in output.map_arrays().items()
-    }
+    with_maps = [replace(it, arrays=it.arrays | it.map_arrays()) for it in outputs]
+    arrays = step_arrays(with_maps)
     if study is not None:
         arrays |= study_arrays(study)
         recorder.index.best = step

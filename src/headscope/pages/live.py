@@ -66,8 +66,8 @@ def live_html(
     """
     check_supported(run)
     numbers = numbers_of(recorded_step(run) if record is None else record)
-    name = run.folder.resolve().name
     index = page_index(run)
+    name = index["notes"]["run"]
     index["notes"]["weights"] = dtype
     if numbers["measures"]:
         index["notes"]["numbers"] = "of heads: over validation texts, as the run has recorded them"

@@ -114,8 +114,9 @@ def _cut(
 
     class Cut(FixedGates):
         def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
+            before = len(self.calls)
             outputs = super().attended(weights, values, head_outputs)
-            if len(self.calls) != layer + 1:
+            if before != layer or len(self.calls) == before:  # another layer, or a pooling
                 return outputs
             through = (weights * kept[:, None].to(weights)) @ values  # [1, H, Q, E]
             return outputs.detach() + through - through.detach()
