@@ -157,8 +157,8 @@ def test_a_classifier_whose_words_bypass_attention_is_found_out(
 class Doubled(FixedGates):
     """Finds each vector of a token twice."""
 
-    def word(self, vectors: Tensor) -> Tensor:
-        found = super().word(vectors)
+    def word(self, vectors: Tensor, owners: Tensor) -> Tensor:
+        found = super().word(vectors, owners)
         self.words.append(self.words[-1])
         return found
 
