@@ -60,7 +60,9 @@ def test_a_part_of_another_run_changes_nothing_or_is_an_error(
             with pytest.warns(UserWarningMessage, match=r"heads/index\.json: is the record of an"):
                 assert recorded_step(run, lambda names: names) == {}
     for config in (plain.report.config, resumed_config(folder)):  # which reads no more than it
-        with pytest.raises(RunError, match=r"resume=.*: checkpoints/last\.ckpt is another run's; put"):
+        with pytest.raises(
+            RunError, match=r"resume=.*: checkpoints/last\.ckpt is another run's; put"
+        ):
             train(replace(config, resume=str(folder)))
     assert answers(folder) == expected
 
