@@ -1,14 +1,18 @@
 """What can be done with each sequence classifier of transformers: the table of docs/families.md.
 
-    python benchmarks/families.py            # all; or the model types to look at
+    python benchmarks/families.py rows.jsonl    # all; or the model types to look at behind it
 
 A small random model of each is looked at (`headscope.abilities`), shown, and trained for a step.
-20 minutes on a busy CPU. Prints a table.
+20 minutes on a busy CPU. Rows that the file has already are kept; with all of them the table is
+written into docs/families.md.
 """
 
 import inspect
+import json
+import re
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +24,7 @@ from transformers.models.auto.modeling_auto import (
 
 import headscope
 from headscope.ground.errors import first_line
-from headscope.heads.integrations.abilities import Abilities, abilities
+from headscope.heads.integrations.abilities import abilities
 from headscope.model.pretrained import PretrainedClassifier
 
 TEXT = "the film was not good"
@@ -40,9 +44,22 @@ SIZES: dict[int, str] = {
 IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3}
 IDS |= {"sep_token_id": 3, "decoder_start_token_id": 2}
 ROTARY = {"qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "head_dim": 4}
+ROTARY |= {"num_key_value_heads": 4}
+LAYER_TYPES = ["linear_attention", "full_attention"]
 MOST_WEIGHTS = 10**7
+NO_HEADS = "does not use transformers' AttentionInterface"  # as `abilities` says it
+MARKER = "<!-- by benchmarks/families.py -->"
+PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 OWN: dict[str, dict[str, Any]] = {  # of some families
-    **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3"), ROTARY),
+    **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "minicpm3"), ROTARY),
+    **{key: {"layer_types": LAYER_TYPES} for key in ("qwen3_5_text", "qwen3_next")},
+    "gptj": {"rotary_dim": 4},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "visual_embed": False},
+    "lilt": {"hidden_size": 48},
+    "luke": {"entity_vocab_size": 16},
+    "mistral4": ROTARY,
+    "xmod": {"default_language": "en_XX"},
     "longformer": {"attention_window": 4},
     "mpt": {"d_model": 32, "max_seq_len": 64},
     "reformer": {
@@ -113,39 +130,109 @@ def train_step(model: Any, tokenizer: Any) -> str:
     return ""
 
 
-def row_of(kind: str) -> str:
-    """Return a family's line of the table."""
+def row_of(kind: str) -> list[str]:
+    """Return a family's cells: its name, the four abilities, and the note of `show`.
+
+    Of one that is not looked at: its name and why.
+    """
     try:
         model = make_model(kind)
     except Exception as error:
-        return f"| {kind} | not made: {type(error).__name__}: {first_line(error)[:90]} | | | | |"
+        return [kind, f"{type(error).__name__}: {first_line(error)}"]
     tokenizer = make_tokenizer()
     try:
         found = abilities(model, tokenizer, TEXT)
     except Exception as error:
-        return f"| {kind} | TRACEBACK {type(error).__name__}: {first_line(error)} | | | | |"
+        return [kind, *[f"TRACEBACK {type(error).__name__}: {first_line(error)}"] * 4, ""]
     shown = ""
     if not found.explained or found.missed:
         try:
             headscope.show(model, tokenizer, TEXT)
         except Exception as error:
             shown = f"show: {type(error).__name__}: {first_line(error)}"
-    trained = found.trained or train_step(model, tokenizer)
-    return line(kind, found, trained, shown)
+    explained = found.explained or f"yes ({abs(found.missed):.0e})"
+    reasons = (found.observed, found.ablated, explained, found.trained)
+    if not found.trained:
+        reasons = (*reasons[:3], train_step(model, tokenizer))
+    return [kind, *(cell(reason) for reason in reasons), shown]
 
 
-def line(kind: str, found: Abilities, trained: str, shown: str) -> str:
-    """Return cells: yes, or why not."""
-    explained = f"yes ({abs(found.missed):.0e})" if not found.explained else found.explained
-    cells = [found.observed or "yes", found.ablated or "yes", explained, trained or "yes"]
-    return f"| {kind} | {' | '.join(cell.replace('|', '/') for cell in cells)} | {shown} |"
+def cell(reason: str) -> str:
+    """Return a reason as a sentence: an error of the family's own code is the small model's."""
+    if re.match(r"\w+Error: ", reason):
+        reason = f"the small model that was made raises {reason}"
+    return " ".join((reason or "yes").replace("|", "/").split())
+
+
+def table(rows: list[list[str]]) -> str:
+    """Return the Markdown of all rows: families that can do all, all but ablation, the others."""
+    looked = [row for row in rows if len(row) > 2]
+    can = {row[0]: [text.startswith("yes") for text in row[1:5]] for row in looked}
+    whole = [row for row in looked if all(can[row[0]]) and not row[5]]
+    fixed = [
+        row for row in looked if can[row[0]] == [True, False, True, True] and NO_HEADS in row[2]
+    ]
+    fixed = [row for row in fixed if not row[5]]
+    others = [row for row in looked if row not in whole and row not in fixed]
+    missed = max((row[3][5:-1] for row in whole), key=float, default="0")
+    lines = [
+        f"**All four**, {len(whole)} families, the miss at most {missed}: {named(whole)}.",
+        "",
+        "**All but ablation**, since they do not use transformers' AttentionInterface, "
+        f"{len(fixed)} families: {named(fixed)}.",
+        "",
+        "| the others | observed | ablated | explained | trained |",
+        "|---|---|---|---|---|",
+        *(f"| {' | '.join(shortened(row))} |" for row in others),
+        "",
+        "(1) does not use transformers' AttentionInterface.",
+        "",
+        "Not looked at: "
+        + "; ".join(f"{kind} ({why})" for kind, why in (row for row in rows if len(row) == 2))
+        + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def named(rows: list[list[str]]) -> str:
+    """Return the names of families."""
+    return ", ".join(row[0] for row in rows)
+
+
+def shortened(row: list[str]) -> list[str]:
+    """Return a row's cells, each reason once."""
+    kind, *cells, note = row
+    seen: list[str] = []
+    for place, text in enumerate(cells):
+        is_known = not text.startswith("yes") and text in cells[:place]
+        seen.append("no, as before" if is_known else text.replace(NO_HEADS, "no (1)"))
+    if note:
+        seen[2] += f"; {note}"
+    return [kind, *seen]
+
+
+def write_table(rows: list[list[str]], path: Path) -> None:
+    """Write the table of these rows behind the marker in a page of the docs."""
+    introduction, marker, _ = path.read_text(encoding="utf-8").partition(MARKER)
+    if not marker:
+        raise ValueError(f"{path}: expected the line {MARKER}")
+    path.write_text(f"{introduction}{MARKER}\n\n{table(rows)}", encoding="utf-8")
+
+
+def main(path: Path, kinds: list[str]) -> None:
+    """Append the rows that a file lacks, and write the table once it has all."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    rows = [json.loads(line) for line in lines]
+    for kind in kinds or sorted(KNOWN):
+        if kind not in {row[0] for row in rows}:
+            rows.append(row_of(kind))
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    if {*KNOWN} <= {row[0] for row in rows}:
+        write_table(sorted(rows), PAGE)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
-    print(
-        "| model_type | observed | ablated | explained (miss) | trained | |\n|---|---|---|---|---|---|"
-    )
-    for kind in sys.argv[1:] or sorted(KNOWN):
-        print(row_of(kind), flush=True)
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -18,8 +18,10 @@ from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.cli.predict import predict
 from headscope.data import features
+from headscope.data.batching import TextBatches
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
+from headscope.heads.contributions import split_likeliest
 from headscope.model.pretrained import PretrainedClassifier
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index, read_step
@@ -166,6 +168,21 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
     assert index.heads == [HEADS] * LAYERS
     arrays = read_step(known.folder / "heads" / index.steps[0].file)
     assert arrays["numbers/entropy_share/mean"].shape == (LAYERS, HEADS), "of frozen layers too"
+
+
+def test_padding_moves_no_contribution_of_a_network_on_features(tmp_path: Path) -> None:
+    config = quick(from_checkpoint(tmp_path), steps=1)
+    model = ModelConfig(features=config.model.path, num_heads=2, num_layers=1, d_model=8)
+    report = train(replace(config, model=model))
+    assert report is not None
+    run = load_run(report.folder)
+    rows = [("a lovely film of the day",), ("awful",)]
+    whole = split_likeliest(run.model, TextBatches(run.encode(rows))[[0, 1]], run.reading)
+    for number, row in enumerate(rows):
+        alone = split_likeliest(run.model, TextBatches(run.encode([row]))[[0]], run.reading)
+        T = alone.words.shape[1]
+        torch.testing.assert_close(whole.words[number, :T], alone.words[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(whole.biases[number], alone.biases[0], rtol=0, atol=1e-5)
 
 
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import cache_folder, cached, digest
+from headscope.ground.mecab import write_tokenizer_json
 from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
@@ -197,7 +198,7 @@ def encode(
     `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{tokenizers.__version__} {tokenizer.to_str()} "
+    settings = f"{tokenizers.__version__} {write_tokenizer_json(tokenizer)} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = digest([settings, *columns, *column_digests(dataset, columns)]).hex()
     path = cached(

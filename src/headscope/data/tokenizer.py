@@ -25,9 +25,11 @@ from tokenizers import (
 from headscope.data.ngrams import CHARACTERS, HAN
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
+from headscope.ground.mecab import read_tokenizer_json, write_tokenizer_json
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
+UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 UNKNOWN = "[UNK]"
 CLASS = "[CLS]"
 SEPARATOR = "[SEP]"
@@ -80,7 +82,7 @@ def tokenizer_of(content: str) -> Tokenizer:
     """
     try:
         check_growth(content)
-        tokenizer = with_literal_text(Tokenizer.from_str(content))
+        tokenizer = with_literal_text(read_tokenizer_json(content))
         if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
             raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
     except Exception as error:  # `tokenizers` raises nothing more precise
@@ -91,7 +93,7 @@ def tokenizer_of(content: str) -> Tokenizer:
 
 def copied(tokenizer: Tokenizer) -> Tokenizer:
     """Return a copy, whose truncation can be changed."""
-    return with_literal_text(Tokenizer.from_str(tokenizer.to_str()))
+    return with_literal_text(read_tokenizer_json(write_tokenizer_json(tokenizer)))
 
 
 def with_literal_text(tokenizer: Tokenizer) -> Tokenizer:
@@ -209,6 +211,12 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
             piece = visible(texts[sequence or 0][start:end] or token)
         tokens.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
     return tokens
+
+
+def unknown_ids(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the tokens that stand for what a tokenizer does not know."""
+    ids = [tokenizer.token_to_id(token) for token in UNKNOWN_TOKENS]
+    return [number for number in ids if number is not None]
 
 
 # Which tokens make up a word, as people read it. The page has the same rule: pages/static/units.js.

@@ -20,6 +20,7 @@ from headscope.data import ngrams
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
+from headscope.ground.mecab import calls_mecab
 from headscope.ground.terminal import show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
@@ -65,6 +66,11 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     """
     output = Path(config.output)
     run = load_run(config.run)
+    if calls_mecab(run.tokenizer):
+        raise RunError(
+            f"run={config.run}: expected a tokenizer that classify.py can run, got one that calls "
+            "MeCab; use headscope.load(run).predict(texts)"
+        )
     try:
         with replacing(output) as folder:
             folder.mkdir()

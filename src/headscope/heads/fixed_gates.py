@@ -17,7 +17,7 @@ changed. A tensor depends on the text's tokens where it requires a gradient: par
 constants here. What a rule of this file does not cover, such as the product of two such tensors
 neither of which is a gate, leaves a miss, which is computed and shown.
 
-Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width.
+Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width, N gradients.
 """
 
 import math
@@ -210,6 +210,24 @@ class FixedGates(TorchFunctionMode):
         sums = torch.zeros(len(products), math.prod(size), dtype=torch.float64)
         sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
         return sums.view(len(products), *size)
+
+    def of_leaves(
+        self, gradients: Sequence[Float[Tensor, "N ..."]]
+    ) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
+        """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
+        N = len(gradients[0])
+        B = self.num_texts
+        biases = torch.zeros(N, B, len(self.calls) + 1, dtype=torch.float64)
+        words = torch.zeros(N, B, self.num_tokens, dtype=torch.float64)
+        for leaf, gradient in zip(self.words, gradients, strict=False):
+            of_tokens = self.of_tokens(leaf, leaf.detach() * gradient)  # [N, B, T + 1]
+            words += of_tokens[..., :-1]
+            biases[..., 0] += of_tokens[..., -1]
+        of_biases = zip(self.biases, gradients[len(self.words) :], strict=False)
+        for (layer, leaf), gradient in of_biases:
+            products = (leaf.detach() * gradient).cpu()  # MPS has no float64
+            biases[..., layer] += products.double().reshape(N, B, -1).sum(dim=-1)
+        return words, biases
 
     def constant(self, constant: Any, like: Tensor, is_joined: bool = False) -> Any:
         """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias.

@@ -150,7 +150,8 @@ def get_owners(value: Any) -> Owners | None:
 
 def set_owners(value: Tensor, owners: Owners) -> Tensor:
     """Keep who owns the numbers of a tensor; `owners` has its first dimensions."""
-    value._headscope_owners = expanded_owners(owners, value.shape)  # type: ignore[attr-defined]
+    owners = expanded_owners(owners.to(value.device), value.shape)
+    value._headscope_owners = owners  # type: ignore[attr-defined]
     return value
 
 

@@ -3,6 +3,7 @@
 Weights are read from safetensors alone, and none of a checkpoint's code is run.
 """
 
+import inspect
 import json
 import re
 from copy import deepcopy
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, processors
 from torch import nn
 
 from headscope.ground.errors import ConfigError, first_line, listed, shown
 from headscope.ground.growth import check_growth
+from headscope.ground.mecab import KIND, read_tokenizer_json, write_tokenizer_json
 from headscope.model.pretrained import (
     Encoder,
     build_pretrained,
@@ -26,6 +28,8 @@ from headscope.model.pretrained import (
 from headscope.settings.config import is_local
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
+# Both tokenizers are to read it alike.
+SAMPLE = "東京で見た映画は、とても良かった。Ｂｅｒｔ は 2回目"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 
 
@@ -101,8 +105,8 @@ def _download(key: str, path: str, revision: str | None) -> Path:
 def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpoint:
     """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
 
-    ConfigError, with the setting `key`, for a tokenizer in Python, or one that is not of this
-    model.
+    ConfigError, with the setting `key`, for a tokenizer in Python (but BertJapaneseTokenizer with
+    MeCab), or one that is not of this model.
     """
     import_transformers(key)
     folder = find_checkpoint(key, path, revision)
@@ -115,7 +119,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
 
 def _tokenizer_of(model: Any, theirs: Any) -> Tokenizer:
     """Return the tokenizer in one of transformers, if its ids are those of the model."""
-    tokenizer = _plain_tokenizer(theirs)
+    tokenizer = plain_tokenizer(theirs)
     largest = max(tokenizer.get_vocab().values())
     rows = model.get_input_embeddings().num_embeddings
     if largest >= rows:
@@ -136,10 +140,12 @@ def why_not_trained(model: nn.Module, theirs: Any) -> str:
 def read_tokenizer(folder: Path) -> Any:
     """Return a checkpoint's tokenizer as transformers reads it, and none of its code.
 
-    ValueError without its files, in place of which transformers would make one without words.
+    ValueError without its files, in place of which transformers would make one without words, or
+    for options of MeCab, which may name other files.
     """
     import transformers
 
+    _check_mecab_options(folder)
     try:
         theirs: Any = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         names = {*(getattr(theirs, "vocab_files_names", None) or {}).values()}
@@ -158,6 +164,13 @@ def read_tokenizer(folder: Path) -> Any:
     return theirs
 
 
+def _check_mecab_options(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if (settings.get("mecab_kwargs") or {}).get("mecab_option"):
+        raise ValueError("mecab_option: expected none, since it may name any file; leave it out")
+
+
 def described(folder: Path) -> tuple[Encoder, Any]:
     """Return a checkpoint's config.json, and its model on the device meta, without memory.
 
@@ -173,16 +186,73 @@ def described(folder: Path) -> tuple[Encoder, Any]:
     return encoder, model
 
 
-def _plain_tokenizer(theirs: Any) -> Tokenizer:
-    """Return the tokenizer within one of transformers, which neither pads nor truncates."""
+def plain_tokenizer(theirs: Any) -> Tokenizer:
+    """Return the tokenizer within one of transformers, which neither pads nor truncates.
+
+    That of BertJapaneseTokenizer with MeCab is made of its vocabulary. ValueError for any other
+    that is written in Python.
+    """
     tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
     if tokenizer is None:
-        kind = type(theirs).__name__
-        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {kind}, in Python")
-    check_growth(tokenizer.to_str())
+        tokenizer = _mecab_tokenizer(theirs)
+    check_growth(write_tokenizer_json(tokenizer))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
     if not tokenizer.encode("").ids:
         raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
     return tokenizer
+
+
+def _mecab_tokenizer(theirs: Any) -> Tokenizer:
+    """Return a BertJapaneseTokenizer that cuts by MeCab as a tokenizer in Rust, with places."""
+    pre_tokenizer = _mecab_settings(theirs)
+    unknown = theirs.unk_token
+    if pre_tokenizer["characters"]:
+        model: Any = models.WordLevel(vocab=dict(theirs.vocab), unk_token=unknown)
+    else:
+        model = models.WordPiece(vocab=dict(theirs.vocab), unk_token=unknown)
+    made = Tokenizer(model)
+    made.normalizer = normalizers.NFKC()
+    start = theirs.cls_token
+    end = theirs.sep_token
+    made.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(token, theirs.vocab[token]) for token in (start, end)],
+    )
+    content = json.loads(made.to_str()) | {"pre_tokenizer": pre_tokenizer}
+    tokenizer = read_tokenizer_json(json.dumps(content))
+    if tokenizer.encode(SAMPLE, SAMPLE).ids != theirs(SAMPLE, SAMPLE)["input_ids"]:
+        raise ValueError(f"{type(theirs).__name__}: its ids are not those of MeCab and vocab.txt")
+    return tokenizer
+
+
+def _mecab_settings(theirs: Any) -> dict[str, Any]:
+    """Return how a BertJapaneseTokenizer cuts texts; ValueError if not by MeCab alone."""
+    from transformers import BertJapaneseTokenizer
+
+    name = type(theirs).__name__
+    if not isinstance(theirs, BertJapaneseTokenizer):
+        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {name}, in Python")
+    kinds = {
+        "word_tokenizer_type": theirs.do_word_tokenize and theirs.word_tokenizer_type,
+        "subword_tokenizer_type": theirs.do_subword_tokenize and theirs.subword_tokenizer_type,
+    }
+    if kinds["word_tokenizer_type"] != "mecab" or (
+        kinds["subword_tokenizer_type"] not in ("wordpiece", "character")
+    ):
+        raise ValueError(f"{name}: expected mecab, and wordpiece or character, got {kinds}")
+    options = inspect.signature(type(theirs.word_tokenizer)).parameters
+    used = {key: option.default for key, option in options.items()} | (theirs.mecab_kwargs or {})
+    added = {*theirs.get_added_vocab()} - {*theirs.vocab}
+    if not used["normalize_text"] or used["mecab_option"] or theirs.never_split or added:
+        raise ValueError(
+            f"{name}: expected normalize_text, no mecab_option, no never_split, and no tokens added"
+        )
+    return {
+        "type": KIND,
+        "dictionary": used["mecab_dic"],
+        "lowercase": bool(theirs.do_lower_case),
+        "characters": kinds["subword_tokenizer_type"] == "character",
+    }

@@ -32,6 +32,7 @@ from torch import nn
 
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
+from headscope.ground.mecab import write_tokenizer_json
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import TrainConfig, is_run
 
@@ -120,5 +121,5 @@ def save_copies(folder: Path, setup: Setup) -> None:
     """Write config.yaml, tokenizer.json and labels.json."""
     save_config(folder, setup.config)
     # The tokenizer's own `save` hides that the disk is full.
-    write_text(folder / "tokenizer.json", setup.tokenizer.to_str(pretty=True))
+    write_text(folder / "tokenizer.json", write_tokenizer_json(setup.tokenizer, pretty=True))
     save_json(folder / "labels.json", setup.labels)

@@ -20,6 +20,7 @@ from torch import Tensor
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.files import digest
+from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
@@ -133,7 +134,7 @@ class Setup:
         if self.evidence is not None:
             content[NGRAMS] = RECIPE
         texts = {key: json.dumps(value) for key, value in content.items()}
-        return {"tokenizer": self.tokenizer.to_str(), **texts}
+        return {"tokenizer": write_tokenizer_json(self.tokenizer), **texts}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the keys of n-grams and texts."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -25,6 +26,7 @@ from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
+from headscope.model.checkpoint import plain_tokenizer
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import (
@@ -116,10 +118,9 @@ class SequenceClassifier(PretrainedClassifier):
         batch = self._batch(encoded, [0], torch.tensor([-1]))
         self._check_call(batch)
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
-        if encoded.encodings:  # of a tokenizer in Rust
-            tokenizer = self.tokenizer.backend_tokenizer
-            found = text_of(tokenizer, encoded.encodings[0], texts, readout=readout)
-            return Probe(found, batch)
+        known = self._with_places(encoded, texts)
+        if known is not None:
+            return Probe(text_of(*known, texts, readout=readout), batch)
         (mask,) = encoded["special_tokens_mask"]
         types = zip(mask, encoded["token_type_ids"][0], strict=True)
         segments = [None if is_special else kind for is_special, kind in types]
@@ -136,6 +137,24 @@ class SequenceClassifier(PretrainedClassifier):
             words=[(tokens[place], place, place + 1) for place in words],
         )
         return Probe(found, batch)
+
+    def _with_places(
+        self, encoded: Any, texts: tuple[str, ...]
+    ) -> tuple[Tokenizer, Encoding] | None:
+        """Return a tokenizer in Rust and what it makes of a text, whose tokens have places.
+
+        None for a tokenizer in Python, but that of BERT in Japanese with MeCab if the ids are its.
+        """
+        if encoded.encodings:
+            return self.tokenizer.backend_tokenizer, encoded.encodings[0]
+        try:
+            tokenizer = plain_tokenizer(self.tokenizer)
+        except (AttributeError, ImportError, ValueError):
+            return None
+        side = getattr(self.tokenizer, "truncation_side", "right")
+        tokenizer.enable_truncation(self.max_tokens, direction=side)
+        encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
+        return (tokenizer, encoding) if encoding.ids == encoded["input_ids"][0] else None
 
     @property
     def reading(self) -> Reading:

@@ -213,10 +213,13 @@ class _Watch:
 
     def check(self, model: nn.Module, *_: Any) -> None:
         if not self.was_called:
+            remedy = ""
+            if getattr(model, "_supports_sdpa", False):  # FNet has no attention
+                remedy = '; call model.set_attn_implementation("sdpa") first'
             raise NotObservedError(
-                f"{type(model).__name__}: none of its attention layers called transformers'"
-                " AttentionInterface; if it has attention, call"
-                ' model.set_attn_implementation("sdpa") first'
+                f"{type(model).__name__}: none of its layers calls transformers'"
+                " AttentionInterface, so there are no attention maps and no heads to ablate"
+                f"{remedy}"
             )
 
     def ablation_of(self, module: nn.Module) -> Ablation | None:
