@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
 from headscope.ground.errors import ProofError
-from headscope.heads import contributions
+from headscope.heads import contributions, shares
 from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
 from headscope.proof import claims, exact_sums
@@ -175,11 +175,11 @@ def first_failure() -> str:
 
 
 def test_shares_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contributions, "_gauss_legendre", lambda num_layers: [(0.5, 1.0)])
+    monkeypatch.setattr(shares, "_gauss_legendre", lambda num_layers: [(0.5, 1.0)])
     title = "heads and what passes through none sum to words, and to biases"
     assert first_failure() == f"3 layers: {title}", "one point is enough for two layers"
     monkeypatch.undo()
-    monkeypatch.setattr(contributions, "_scaled_heads", lambda gates: nullcontext(lambda x: None))
+    monkeypatch.setattr(shares, "_scaled_heads", lambda gates: nullcontext(lambda x: None))
     assert first_failure() == f"1 layer: {title}"
 
 
@@ -188,9 +188,9 @@ def test_shares_that_sum_and_are_those_of_other_heads_are_found_out(
 ) -> None:
     right = contributions.share_among_heads
 
-    def swapped(*given: Any) -> contributions.Shares:
-        shares = right(*given)
-        return shares._replace(heads=[of_layer.flip(1) for of_layer in shares.heads])
+    def swapped(*given: Any) -> shares.Shares:
+        found = right(*given)
+        return found._replace(heads=[of_layer.flip(1) for of_layer in found.heads])
 
     monkeypatch.setattr(exact_sums, "share_among_heads", swapped)
     claims = {claim.name: claim.holds for claim in exact_sums._written_out_claims(Precision())}
