@@ -225,9 +225,8 @@ def from_checkpoint(
 ) -> TrainConfig:
     """Return a configuration of a run of one epoch that begins with a tiny checkpoint in `folder / "checkpoint"`."""
     config = configured(folder, rows, max_epochs=1)
-    checkpoint = write_checkpoint(
-        folder / "checkpoint", family, [row["text"] for row in rows or reviews()]
-    )
+    texts = [row[key] for row in rows or reviews() for key in ("text", "other") if key in row]
+    checkpoint = write_checkpoint(folder / "checkpoint", family, texts)
     return replace(
         config, model=ModelConfig(**{"path": str(checkpoint), "evidence": False, **model})
     )

@@ -180,7 +180,9 @@ def test_the_words_of_a_run_are_never_replaced_by_those_of_a_report(
     assert {"report.words.csv", "october.words.csv"} <= {path.name for path in folder.iterdir()}
     (folder / "words.csv").unlink()  # what failed in training is made up for
     path.unlink()
-    report(ReportConfig(run=str(folder), output=str(path), seconds=1e-6))
+    with pytest.raises(ValueError, match=r"a place where report\.words\.csv does not exist"):
+        replace(own)
+    report(replace(own, overwrite=True))
     assert (folder / "words.csv").is_file()
 
 

@@ -90,6 +90,8 @@ def observe(model: nn.Module, observer: Observer) -> Iterator[None]:
     Until the block is left, other threads that observe, change or explain the model wait. Errors
     are those of `capture`.
     """
+    for module in model.modules():
+        getattr(module, "reads_padding", None)  # found out by forward passes, which none observes
     kinds = ObservedAttention | nn.MultiheadAttention
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
     if not layers and not transformers_models(model):

@@ -9,6 +9,7 @@ tokens, S places of a sequence that is looked up.
 """
 
 from collections.abc import Callable, Sequence
+from operator import ge
 from typing import Any
 
 import torch
@@ -117,8 +118,10 @@ class TextIds:
                 tokens_of_row(row, [number for number in own if number >= 0], self.starts)
                 for row, own in zip(ids.tolist(), text.tolist(), strict=True)
             ]
-            count = min(sum(token != NONE for token in row) for row in rows)
-            if count >= (1 if is_known else min(3, self.num_tokens)):
+            counts = [sum(token != NONE for token in row) for row in rows]
+            lengths = (text >= 0).sum(dim=1).tolist()  # without padding
+            needed = [1 if is_known else min(3, length) for length in lengths]
+            if all(map(ge, counts, needed)):
                 self._check_is_one_text(address, text)
                 return torch.tensor(rows, device=ids.device)
         for part in self.parts:

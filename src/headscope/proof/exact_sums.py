@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from headscope.heads.capture import capture
 from headscope.heads.contributions import Contributions, decompose, share_among_heads
 from headscope.heads.fixed_gates import FixedGates
+from headscope.heads.places import NONE
 from headscope.model.classifier import TextClassifier
 from headscope.proof.claims import CLASSES, LENGTH, Claim, Precision, draw_classifier
 
@@ -121,7 +122,7 @@ def _cut(
             through = (weights * kept[:, None].to(weights)) @ values  # [1, H, Q, E]
             return outputs.detach() + through - through.detach()
 
-    gates = Cut(1, LENGTH)
+    gates = Cut(1, LENGTH, text[0].masked_fill(text[1], NONE))
     with gates:
         logits = model(*text)
     below = [*gates.words, *(leaf for place, leaf in gates.biases if place <= layer)]
