@@ -84,6 +84,11 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
     assert index.heads == [HEADS] * LAYERS
     assert index.texts[0].tokens[0] == tokenizer.cls_token
     assert index.texts[0].readout == 0
+    with (
+        capture(run.model),
+        pytest.raises(ValueError, match=r"predict: expected no capture .* call run\.maps\(texts\)"),
+    ):
+        run.predict(texts[:1])
     (maps,) = run.maps(texts[:1])
     assert next(iter(maps.values())).shape[0] == HEADS
     explanation = run.explain(texts[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from headscope.data.batching import moved
 from headscope.ground.errors import UserError, first_line, listed
 from headscope.heads.capture import ablate, device_of, eval_mode, headed_layers, logits_of, observe
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
+from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.checkpoint import why_not_trained
 from headscope.record.explanation import MOST_MISSED, signed
@@ -87,6 +88,8 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         inputs = moved(batch, device_of(classifier))
         parts = explain(classifier, inputs, tokens, classifier.reading)
         found["missed"] = parts.miss
+        if not isfinite(parts.miss):
+            return NO_NUMBERS
         if abs(parts.miss) <= 10 * MOST_MISSED:
             return ""
         missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
