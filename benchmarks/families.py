@@ -52,7 +52,7 @@ MARKER = "<!-- by benchmarks/families.py -->"
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 OWN: dict[str, dict[str, Any]] = {  # of some families
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "minicpm3"), ROTARY),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_next"), {"layer_types": LAYER_TYPES}),
+    **{key: {"layer_types": LAYER_TYPES} for key in ("qwen3_5_text", "qwen3_next")},
     "gptj": {"rotary_dim": 4},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
     "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "visual_embed": False},

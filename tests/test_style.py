@@ -1,7 +1,8 @@
 """How the code reads: short functions, few parameters, small files and folders, words of the field, names that exist.
 
 CEILINGS hold the totals. They are there against forgetting, and no target: a clearer line is worth
-its place. `python tests/test_style.py` prints what is measured.
+its place. They were raised once, from 18,800 / 4,750 / 131,500 / 17,000, for what four issues asked
+(one table of heads and words, every family, untrusted folders, what goes in comes out). `python tests/test_style.py` prints what is measured.
 """
 
 import ast
@@ -18,15 +19,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 18_800,
-    "lines of JavaScript and CSS": 4_750,
-    "nodes": 131_500,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 17_000,
+    "lines of Python": 20_700,
+    "lines of JavaScript and CSS": 5_550,
+    "nodes": 148_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 18_700,
     "English words of the docs": 18_000,
 }
 LIMITS: dict[str, float] = {
-    "nodes per code line": 10.2,
-    "packed assignments": 10,  # a, b = x, y
+    "nodes per code line": 10.3,
+    "packed assignments": 4,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,
     "files over 500 lines": 0,
@@ -39,11 +40,7 @@ MOST = {"lines": 40, "parameters": 6, "nesting": 3, "imports": 20}  # imports: o
 # What may have more, and why.
 EXCEPTIONS = {
     "lines": {
-        "cli/evaluate.py evaluate",  # a command from top to bottom, as the next ones
-        "cli/labels.py labels",
-        "cli/sweep.py show_table",
         "heads/study.py study",
-        "training/trainer.py build_trainer",  # the arguments of Lightning's Trainer
         "attention/multi_head.py forward",  # the arguments of torch's layer, checked
     },
     "parameters": {
@@ -52,7 +49,6 @@ EXCEPTIONS = {
         "heads/gate_rules.py _attention",
         "heads/gate_rules.py _layer_norm",
         "heads/integrations/transformers_models.py _attention_call",
-        "cli/predict.py _answers",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",
@@ -91,6 +87,7 @@ WORDS: dict[str, tuple[int, str]] = {
 }
 NAME = re.compile(r"(?<![\w/.-])headscope(?:\.[A-Za-z_]\w*)+")
 PATH = re.compile(r"(?<![\w/.-])(?:src|tests|docs|configs|benchmarks|scripts)/[\w./-]*\w")
+GENERATED = {ROOT / "docs" / "families.md"}  # a table that benchmarks/families.py writes
 GONE = {"scripts/benchmark.py"}  # older figures say that they were measured by it
 Place = tuple[Path, int, str]  # file, line, text
 
@@ -153,7 +150,11 @@ def measure() -> dict[str, float]:
     found["lines of JavaScript and CSS"] = lines_of(*SOURCE.rglob("*.js"), *SOURCE.rglob("*.css"))
     found["lines of tests"] = lines_of(*(ROOT / "tests").rglob("*.py"))
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-    english = [page.read_text(encoding="utf-8") for page in pages if ".ja." not in page.name]
+    english = [
+        page.read_text(encoding="utf-8")
+        for page in pages
+        if ".ja." not in page.name and page not in GENERATED
+    ]
     found["English words of the docs"] = sum(len(page.split()) for page in english)
     modules = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     found["folders of more than 12 modules"] = sum(count > 12 for count in modules.values())

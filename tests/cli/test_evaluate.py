@@ -158,6 +158,8 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
     ):
         with pytest.raises(DataError, match=message):
             against(write(tmp_path / "wrong.csv", wrong))
+    gap = [*other[:7], {"text": other[7]["text"]}]  # a row without the column abstains
+    assert "only this run is right: 4 texts" in against(write(tmp_path / "gap.jsonl", gap))
 
 
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:
@@ -195,6 +197,12 @@ def test_texts_that_a_run_has_learned_are_counted_and_left_out_beside(
     assert "without them, on 3 texts: accuracy 1.0000" in " ".join(shown.split())
     score(folder)  # the test texts that it was cut from
     assert json.loads((folder / "evaluations/reviews-test.json").read_text())["learned"] is None
+    config = EvaluateConfig(str(folder), "validation", "cpu", against=str(folder))
+    with pytest.warns(UserWarningMessage, match="trained or chosen on"):
+        evaluate(config, Console(file=io.StringIO()))
+    kept = json.loads((folder / "evaluations/reviews-validation.json").read_text())
+    assert kept["learned"] is None
+    assert "without learned texts" not in kept["against"]
 
 
 def test_texts_that_either_run_has_learned_are_left_out_of_a_comparison(

@@ -58,6 +58,18 @@ def test_every_file_that_a_command_writes_is_asked_for_before(
             validate(schema, {"run": str(plain.folder), **WRITING[name]})
 
 
+def test_a_report_follows_no_link_out_of_the_run_folder(
+    plain: Trained, tmp_path: Path, command: Any
+) -> None:
+    folder = plain.copy(tmp_path)
+    (folder / "words.csv").unlink(missing_ok=True)
+    (folder / "words.csv").symlink_to(tmp_path / "elsewhere.csv")
+    page = f"output={folder / 'report.html'}"
+    shown = command("report", f"run={folder}", page, "seconds=1", "overwrite=true", code=2)
+    assert "words.csv is a link that leads outside" in shown
+    assert not (tmp_path / "elsewhere.csv").exists()
+
+
 def test_a_run_replaces_no_file_and_removes_no_folder_of_the_users(tmp_path: Path) -> None:
     config = configured(tmp_path)
     outputs = tmp_path / "outputs"

@@ -6,9 +6,8 @@ from torch import nn
 
 from heads.planted import N, Planted, texts
 from headscope.heads.answer import accuracy_change, answer
-from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT
+from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, HeadSets
 from headscope.heads.measures import SpecialTokens
-from headscope.heads.sets import HeadSets
 from headscope.heads.step import study_arrays
 from headscope.heads.study import Study, study
 

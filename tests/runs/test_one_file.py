@@ -58,9 +58,9 @@ def test_a_part_of_another_run_changes_nothing_or_is_an_error(
         assert run.predict(TEXTS) == expected
         if path.name == "heads":
             with pytest.warns(UserWarningMessage, match=r"heads/index\.json: is the record of an"):
-                assert recorded_step(run, lambda names: names) == {}
+                assert recorded_step(run) == {}
     with pytest.raises(RunError, match=r"resume=.*: checkpoints/last\.ckpt is another run's; put"):
-        resumed_config(folder)
+        load_last(folder)
     with pytest.raises(RunError, match=r"last\.ckpt is another run's"):
         train(replace(plain.report.config, resume=str(folder)))
     assert answers(folder) == expected

@@ -155,6 +155,9 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
     ):
         with pytest.raises(RunError, match="HEADSCOPE_ALLOW_CODE=1"):
             main.run(words[0], words[1:])
+    for folder in (run, "started"):
+        with pytest.raises(RunError, match=f"resume={folder}: names Python code .*ALLOW_CODE=1"):
+            headscope.train(resume=folder)
     monkeypatch.setattr("sys.argv", ["headscope"])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
     assert main.run("train", ["-m", "name=jobs", *theirs, "best", "seed=0"]) == 2

@@ -50,6 +50,7 @@ def test_a_step_that_fails_does_not_lose_the_run(
     assert done == [step.name for step in STEPS if step.name != failing]
     metrics = json.loads((report.folder / "metrics.json").read_text())
     assert (metrics["pending"], [*metrics["failed"]]) == ([], [failing])
+    assert failing in metrics["seconds"], "a sweep tells by it what was tried"
     command = "headscope report run=" if failing == "words" else "headscope train resume="
     assert f"do it later: {command}{report.folder}" in metrics["failed"][failing]
     assert score_of(report.folder, "accuracy") == metrics["validation"]["accuracy"]

@@ -204,6 +204,7 @@ def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) ->
         train(config)
 
 
+@pytest.mark.filterwarnings("default:.*are unknown to the checkpoint:UserWarning")
 @pytest.mark.parametrize("family", ["bert", SLOW[0]])
 def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_path: Path) -> None:
     words = [a + b for a in "abcdefghi" for b in "jklmnopqr"]

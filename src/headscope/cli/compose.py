@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line
+from headscope.ground.files import home
 from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
 from headscope.settings.extension import ALLOW, check_allowed, import_paths_in
@@ -74,6 +75,8 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
                 raise ConfigError(f"{option}: unknown option; did you mean {close}?")
             meant = " or ".join(f"{each}={value or '...'}" for each in similar or [key])
             raise ConfigError(f"{option}: unknown option; keys are given without dashes: {meant}")
+    if folder := line.options.get("--config-dir"):
+        line.options["--config-dir"] = str(home(folder))
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
     known = {*keys(schema), *groups(schema)}
@@ -201,7 +204,7 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
     store_defaults(line.schema)
     main = CONFIGS
     if "--config-dir" in line.options:
-        other = Path(line.options["--config-dir"]).expanduser().absolute()
+        other = Path(line.options["--config-dir"]).absolute()
         if not other.is_dir():
             raise ConfigError(f"--config-dir: expected a directory, got {str(other)!r}")
         if "--config-name" in line.options:  # Hydra looks for it in the main directory
@@ -226,7 +229,8 @@ def _without_hydra(line: CommandLine, content: dict[str, Any]) -> dict[str, Any]
     """Return settings with the keys on the command line changed, groups before keys in them."""
     choices = groups(line.schema)
     for entry in sorted(line.overrides, key=lambda entry: "." in entry.key_or_group):
-        key, value = entry.key_or_group, entry.value()
+        key = entry.key_or_group
+        value = entry.value()
         if entry.is_delete() or entry.package:
             raise ConfigError(f"{entry.input_line}: expected key=value")
         if key in choices and value is not None:

@@ -1,12 +1,13 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from rich.console import Console
 from torch import Tensor
 
@@ -39,6 +40,26 @@ from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import absolute
 
 
+@dataclass(frozen=True)
+class Scored:
+    """What a run makes of labelled texts. N texts, C classes."""
+
+    run: Run
+    split: str
+    texts: list[tuple[str, ...]]
+    logits: Float[Tensor, "N C"]
+    targets: Int[Tensor, "N *C"]
+
+    def scores(self) -> Scores:
+        """Return the scores on all of the texts."""
+        return scores(self.logits, self.targets, self.run.objective)
+
+    def only(self, rows: Bool[np.ndarray, " N"]) -> "Scored":
+        """Return the same of some of the texts."""
+        texts = [text for text, is_one in zip(self.texts, rows, strict=True) if is_one]
+        return Scored(self.run, self.split, texts, self.logits[rows], self.targets[rows])
+
+
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     """Print the scores and keep them in the run folder as evaluations/<data>-<split>.json.
 
@@ -49,54 +70,28 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     console = terminal(console)
     run = load_run(config.run)
     check_links(run.folder)
-    with Bar(console, "reading texts"):
-        dataset, split = texts_of(config, run)
+    scored = _scored(config, run, console)
+    found = scored.scores()
     data = config.data or run.config.data
-    with Bar(console, "scoring"):
-        rows = [*text_rows(dataset)]
-        texts = TextBatches(run.encode(rows), numbers(dataset, "label"))
-        sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
-        batches = BatchLoader(texts, sampler)
-        logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
-    found = scores(logits, targets, run.objective)
     is_file = config.data is not None and config.split is None and Path(data.path).is_file()
-    of_split = "" if is_file else f", split {split}"  # all of a file is no split
-    learned = ", which it was trained on" if config.data is None and split == "train" else ""
-    title = f"{data.file_of(split)}{of_split}, {len(dataset)} texts{learned}"
+    of_split = "" if is_file else f", split {scored.split}"  # all of a file is no split
+    is_of_training = config.data is None and scored.split != "test"
+    learned = ", which it was trained on" if is_of_training and scored.split == "train" else ""
+    title = f"{data.file_of(scored.split)}{of_split}, {len(scored.texts)} texts{learned}"
     content = {
         "path": absolute(data.path),
-        "split": split,
+        "split": scored.split,
         "step": run.chosen.step,
-        "texts": len(dataset),
+        "texts": len(scored.texts),
         "labels": run.labels,
         **found.content(run.labels),
-        "calibration": None,
+        "calibration": _show(console, title, scored, found),
     }
-    table = {str(run.folder): found}
-    if run.config.data.multi_label:
-        show_scores(console, title, table)
-    else:
-        tempered = scores(logits.double() / run.temperature, targets)
-        warn_below_chance(round(found.accuracy * len(dataset)), len(dataset), run.labels)
-        if run.temperature != 1:
-            table[f"at temperature {run.temperature:.3f}"] = tempered
-        show_scores(console, title, table)
-        content["calibration"] = calibration(run.temperature, {split: (found, tempered)})
-    show_confusion(console, run.labels, found)
-    is_learned = np.zeros(len(rows), bool)
-    if config.data is not None or split == "test":
-        is_learned = learned_by(run, rows)
-    content["learned"] = show_learned(console, run, is_learned, logits, targets)
+    is_learned = learned_by(run, scored.texts)
+    content["learned"] = None if is_of_training else show_learned(console, scored, is_learned)
     if config.against is not None:
-        theirs, is_theirs = _answers(config, run, rows, split)
-        is_new = ~(is_learned | is_theirs)
-        content["against"] = compared(console, config, run, logits, targets, theirs)
-        if is_new.any() and not is_new.all():
-            show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
-            others = [answer for answer, new in zip(theirs, is_new, strict=True) if new]
-            found_new = compared(console, config, run, logits[is_new], targets[is_new], others)
-            content["against"]["without learned texts"] = found_new
-    name = Path(data.path).stem + ("" if is_file else f"-{split}")
+        content["against"] = _compare(console, config, scored, is_learned)
+    name = Path(data.path).stem + ("" if is_file else f"-{scored.split}")
     try:
         kept = write_free(run.folder / "evaluations" / f"{name}.json", as_json(content))
     except OSError as error:
@@ -106,11 +101,41 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     return found
 
 
+def _scored(config: EvaluateConfig, run: Run, console: Console) -> Scored:
+    """Return the texts that the settings name, and what the run makes of them."""
+    with Bar(console, "reading texts"):
+        dataset, split = texts_of(config, run)
+    with Bar(console, "scoring"):
+        rows = [*text_rows(dataset)]
+        texts = TextBatches(run.encode(rows), numbers(dataset, "label"))
+        sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
+        batches = BatchLoader(texts, sampler)
+        logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
+    return Scored(run, split, rows, logits, targets)
+
+
+def _show(console: Console, title: str, scored: Scored, found: Scores) -> dict[str, Any] | None:
+    """Print the scores; return what the run's temperature changes, as JSON, or None without one."""
+    run = scored.run
+    table = {str(run.folder): found}
+    calibrated = None
+    if not run.config.data.multi_label:
+        tempered = scores(scored.logits.double() / run.temperature, scored.targets)
+        count = len(scored.texts)
+        warn_below_chance(round(found.accuracy * count), count, run.labels)
+        if run.temperature != 1:
+            table[f"at temperature {run.temperature:.3f}"] = tempered
+        calibrated = calibration(run.temperature, {scored.split: (found, tempered)})
+    show_scores(console, title, table)
+    show_confusion(console, run.labels, found)
+    return calibrated
+
+
 # Texts that a run has seen say nothing about others.
 
 
-def learned_by(run: Run, texts: list[tuple[str, ...]]) -> np.ndarray:
-    """Tell which texts a run was trained or chosen on, [N] of bool; none of an older run."""
+def learned_by(run: Run, texts: list[tuple[str, ...]]) -> Bool[np.ndarray, " N"]:
+    """Tell which texts a run was trained or chosen on; none of an older run."""
     if run.setup.learned is None:
         return np.zeros(len(texts), bool)
     found: np.ndarray = np.isin(text_keys(texts), run.setup.learned.numpy())
@@ -118,26 +143,22 @@ def learned_by(run: Run, texts: list[tuple[str, ...]]) -> np.ndarray:
 
 
 def show_learned(
-    console: Console,
-    run: Run,
-    is_learned: np.ndarray,
-    logits: Float[Tensor, "N C"],
-    targets: Int[Tensor, "N *C"],
+    console: Console, scored: Scored, is_learned: Bool[np.ndarray, " N"]
 ) -> dict[str, Any] | None:
     """Print how many texts a run has learned, and its scores on the others; return both."""
     count = int(is_learned.sum())
     if count == 0:
         return None
-    show_line(console, learned_line(run, is_learned))
+    show_line(console, learned_line(scored.run, is_learned))
     if count == len(is_learned):
         return {"texts": count, "without": None}
-    found = scores(logits[~is_learned], targets[~is_learned], run.objective)
-    values = ", ".join(f"{SCORES[name]} {value:.4f}" for name, value in found.values().items())
+    found = scored.only(~is_learned).scores().values()
+    values = ", ".join(f"{SCORES[name]} {value:.4f}" for name, value in found.items())
     show_line(console, f"without them, on {len(is_learned) - count} texts: {values}")
-    return {"texts": count, "without": found.values()}
+    return {"texts": count, "without": found}
 
 
-def learned_line(run: Run, is_learned: np.ndarray) -> str:
+def learned_line(run: Run, is_learned: Bool[np.ndarray, " N"]) -> str:
     """Return how many texts a run has learned."""
     count = f"{is_learned.sum()} of {len(is_learned)} texts"
     return f"note: {count} are in what {run.folder} was trained or chosen on"
@@ -146,27 +167,42 @@ def learned_line(run: Run, is_learned: np.ndarray) -> str:
 # Against another run, or predictions in a file.
 
 
-def _answers(
-    config: EvaluateConfig, run: Run, texts: list[tuple[str, ...]], split: str
-) -> tuple[list[list[str]], np.ndarray]:
-    """Return the classes that the other one gives each text, and which texts it has learned."""
+def _compare(
+    console: Console, config: EvaluateConfig, scored: Scored, is_learned: Bool[np.ndarray, " N"]
+) -> dict[str, Any]:
+    """Print the differences, also on the texts that neither has learned; return them as JSON."""
     path = str(config.against)
+    theirs, is_theirs = _answers(config, path, scored)
+    found = compared(console, path, scored, theirs)
+    is_new = ~(is_learned | is_theirs)
+    if is_new.any() and not is_new.all():
+        show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
+        others = [answer for answer, new in zip(theirs, is_new, strict=True) if new]
+        found["without learned texts"] = compared(console, path, scored.only(is_new), others)
+    return found
+
+
+def _answers(
+    config: EvaluateConfig, path: str, scored: Scored
+) -> tuple[list[list[str]], Bool[np.ndarray, " N"]]:
+    """Return the classes that the other one gives each text, and which texts it has learned."""
+    run = scored.run
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, run, texts), np.zeros(len(texts), bool)
+        return _answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
         if bool(getattr(theirs, key)) != bool(getattr(own, key)):
             given = getattr(theirs, key)
             raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
-    digests = [each.setup.digests.get(split, {}).get("texts") for each in (run, other)]
+    digests = [each.setup.digests.get(scored.split, {}).get("texts") for each in (run, other)]
     if other.setup.learned is None and config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
-    is_learned = learned_by(other, texts)
+    is_learned = learned_by(other, scored.texts)
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
-    return [each.labels for each in other.predict(texts)], is_learned
+    return [each.labels for each in other.predict(scored.texts)], is_learned
 
 
 def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
@@ -183,7 +219,8 @@ def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[
     column = run.config.data.text_column
     for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
         given = row.get(column, text)
-        if given not in (text, csv_cell(text)):
+        cell = csv_cell(text)
+        if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
             raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
     return _predictions(rows, f"against={path}", run)
 
@@ -191,7 +228,8 @@ def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[
 def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
     """Return the classes of each row by name; others as they are written."""
     data = run.config.data
-    cells = ["" if row["prediction"] is None else row["prediction"] for row in rows]
+    given = [row.get("prediction") for row in rows]
+    cells = ["" if cell is None else cell for cell in given]
     if data.multi_label:
         cells = [
             split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
@@ -209,23 +247,19 @@ def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
 
 
 def compared(
-    console: Console,
-    config: EvaluateConfig,
-    run: Run,
-    logits: Float[Tensor, "N C"],
-    targets: Int[Tensor, "N *C"],
-    theirs: list[list[str]],
+    console: Console, name: str, scored: Scored, theirs: list[list[str]]
 ) -> dict[str, Any]:
     """Print the differences on the same texts, and return them as JSON.
 
     An answer that is no class of the run, such as "" where the other one abstains, is wrong.
     """
-    truth = run.objective.has(targets, len(run.labels))
-    ours = run.objective.predicted(run.objective.probabilities(logits.double()))
+    run = scored.run
+    truth = run.objective.has(scored.targets, len(run.labels))
+    ours = run.objective.predicted(run.objective.probabilities(scored.logits.double()))
     others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
     if not others.any():
         raise DataError(
-            f"against={config.against}: expected the classes {listed(run.labels)}, got "
+            f"against={name}: expected the classes {listed(run.labels)}, got "
             f"{listed(sorted({name for answer in theirs for name in answer}))}"
         )
     is_right = (ours == truth).all(dim=1)
@@ -233,7 +267,6 @@ def compared(
     found = differences(ours, others, truth)
     only_ours = int((is_right & ~is_other_right).sum())
     only_theirs = int((is_other_right & ~is_right).sum())
-    name = str(config.against)
     accuracy = is_other_right.double().mean().item()
     show_line(console, f"{name}: accuracy {accuracy:.4f}")
     show_line(console, above(name, found))

@@ -9,6 +9,7 @@ from headscope.ground.errors import ConfigError
 from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.settings.checks import check, flatten, override
 from headscope.settings.config import TrainConfig
+from headscope.settings.extension import check_allowed
 from headscope.training.train import train
 
 
@@ -42,6 +43,8 @@ def train_with(settings: Mapping[str, Any] | None = None, /, **keys: Any) -> Sho
     if chosen:
         words = [f"{key}={given.pop(key)}" for key in chosen]
         composed = flatten(compose(parse(words, TrainConfig)))
+    own = {value for value in given.values() if isinstance(value, str)}  # what a folder says is not
+    check_allowed(composed | given, f"resume={composed.get('resume')}", own)
     config = override(TrainConfig(), composed | given)
     check(config)
     results = train(config)

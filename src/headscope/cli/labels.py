@@ -55,19 +55,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         ids = []
         if config.id_column is not None:
             ids = column_of(run.config.data, splits, config.id_column, "id_column")
-    folds = assign_folds(groups_of(texts), config.folds, run.config.seed)
-    shares = np.zeros((len(texts), len(run.labels)))
-    with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
-        for fold in range(config.folds):
-            rows = np.flatnonzero(folds == fold)
-            with Bar(console, f"training without fold {fold + 1} of {config.folds}"):
-                others = texts.select(np.flatnonzero(folds != fold))
-                parts = {"train": others, "test": texts.select(rows)}
-                other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
-                answers = other.predict([*text_rows(parts["test"])])
-                table = DataFrame([each.probabilities for each in answers])
-                # 0 for a class that it has not seen.
-                shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
+    shares = cross_fitted(run, texts, config.folds, console)
     roles = np.repeat([*splits], [*map(len, splits.values())])
     found = suspects(texts, roles, run.labels, shares)
     suspicious: list[Suspect] = found.to_dict("records")
@@ -79,18 +67,43 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         ]
     write_rows(config.output, suspicious, columns)
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
+    _show(console, config.output, found)
+    return suspicious
+
+
+def _show(console: Console, output: str, found: DataFrame) -> None:
+    """Print the first texts of the file, and what to do with it."""
     shown = ["label", "suggested", "split", "text", "probability_label"]
     cells = found[shown].head(SHOWN).map(lambda cell: str(cell)[:CHARACTERS]).to_numpy().tolist()
     console.print(plain_table(["given label", *shown[1:-1]], ["probability"], cells))
-    lines = [f"kept in {config.output}: {len(found)} rows"]
-    if suspicious:
+    lines = [f"kept in {output}: {len(found)} rows"]
+    if len(found):
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
-            f"    headscope train ... data.drop_rows={config.output}",
+            f"    headscope train ... data.drop_rows={output}",
         ]
     show_line(console, "\n".join(lines))
-    return suspicious
+
+
+def cross_fitted(
+    run: Run, texts: Dataset, count: int, console: Console
+) -> Float[np.ndarray, "N C"]:
+    """Return the probabilities of each text's classes, by a network trained on the other folds."""
+    folds = assign_folds(groups_of(texts), count, run.config.seed)
+    shares = np.zeros((len(texts), len(run.labels)))
+    with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
+        for fold in range(count):
+            rows = np.flatnonzero(folds == fold)
+            with Bar(console, f"training without fold {fold + 1} of {count}"):
+                others = texts.select(np.flatnonzero(folds != fold))
+                parts = {"train": others, "test": texts.select(rows)}
+                other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
+                answers = other.predict([*text_rows(parts["test"])])
+                table = DataFrame([each.probabilities for each in answers])
+                # 0 for a class that it has not seen.
+                shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
+    return shares
 
 
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headscope.ground.errors import LivePageError, RunError, UserError
+from headscope.ground.files import check_links
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
 from headscope.pages.live import MB, Example, live_html
@@ -60,6 +61,8 @@ def report(config: ReportConfig, console: Console | None = None) -> TextsReport:
     """Write a report and its words beside it, and return what they hold."""
     console = terminal(console)
     run = load_run(config.run)
+    if Path(config.output).parent.resolve() == run.folder.resolve():
+        check_links(run.folder)
     with Bar(console, "reading texts"):
         dataset, split = texts_of(config, run)
     run.model.to(best_device(config.accelerator))

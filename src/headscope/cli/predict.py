@@ -32,7 +32,8 @@ REASONS = "reasons"
 ABSTAINED = "abstained"
 WORDS_OF_REASON = 5
 Texts = tuple[str, ...]  # of a row, one text or a pair
-Window = list[tuple[Row, Texts]]
+Rows = list[tuple[Row, Texts]]
+Window = tuple[Rows, EncodedTexts]  # some thousand rows, and their encoded texts
 
 
 def predict(config: PredictConfig) -> int:
@@ -65,7 +66,7 @@ def predict(config: PredictConfig) -> int:
     with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
         windows = encoded(run, _rows(config, columns, counts))
         answers = chain.from_iterable(
-            _answers(config, run, *window, least, counts, bar) for window in windows
+            _answers(config, run, window, least, counts, bar) for window in windows
         )
         write_rows(config.output, answers, [*columns.values(), *added])
     _print_notes(console, config, counts, least)
@@ -92,15 +93,15 @@ def _rows(
         yield row, tuple(texts)
 
 
-def encoded(run: Run, rows: Iterator[tuple[Row, Texts]]) -> Iterator[tuple[Window, EncodedTexts]]:
+def encoded(run: Run, rows: Iterator[tuple[Row, Texts]]) -> Iterator[Window]:
     """Yield some thousand rows with their encoded texts; the next are tokenized in the meantime."""
 
-    def encode(window: Window) -> tuple[Window, EncodedTexts]:
-        return window, run.encode([texts for _, texts in window])
+    def encode(some: Rows) -> Window:
+        return some, run.encode([texts for _, texts in some])
 
-    windows = iter(lambda: list(islice(rows, ROWS_AT_ONCE)), [])
+    parts = iter(lambda: list(islice(rows, ROWS_AT_ONCE)), [])
     with ThreadPoolExecutor(max_workers=1) as pool:
-        futures = (pool.submit(encode, window) for window in windows)
+        futures = (pool.submit(encode, part) for part in parts)
         for now, _ in pairwise(chain(futures, [None])):
             assert now is not None
             yield now.result()
@@ -110,16 +111,16 @@ def _answers(
     config: PredictConfig,
     run: Run,
     window: Window,
-    texts: EncodedTexts,
     least: float | None,
     counts: Counter[str],
     bar: Bar,
 ) -> Iterator[Row]:
     """Yield the rows of a window with what the run makes of their texts."""
+    rows, texts = window
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    for (row, parts), found in zip(window, predictions, strict=True):
+    for (row, parts), found in zip(rows, predictions, strict=True):
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
@@ -139,7 +140,7 @@ def _answers(
             likeliest = max(shares, key=shares.__getitem__)
             answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
         yield renamed(row, answer) | answer
-    counts["done"] += len(window)
+    counts["done"] += len(rows)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 

@@ -39,6 +39,7 @@ from headscope.ground.errors import (
 )
 from headscope.ground.files import (
     check_links,
+    home,
     missing,
     new_folder,
     read_json,
@@ -111,7 +112,7 @@ def _sweep_folder(overrides: Iterable[Override]) -> tuple[Path, list[Path]]:
         entry.key_or_group: entry.value() for entry in overrides if not entry.is_sweep_override()
     }
     if "hydra.sweep.dir" in given:
-        folder = Path(str(given["hydra.sweep.dir"]))
+        folder = home(str(given["hydra.sweep.dir"]))
         return folder, missing(folder)
     place = Path(TrainConfig(outputs_dir=str(given.get("outputs_dir", "outputs"))).outputs_dir)
     name = given.get("name")

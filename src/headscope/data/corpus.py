@@ -233,7 +233,7 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
             f"data.drop_rows={path}, column 'corrected': expected one of {listed(classes)} or "
             f"nothing, got {listed(sorted(unknown))}"
         )
-    return {str(row["key"]): known[corrected(row)] for row in rows}
+    return {str(row.get("key")): known[corrected(row)] for row in rows}
 
 
 def groups_of(split: Dataset) -> np.ndarray:

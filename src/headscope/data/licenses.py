@@ -21,7 +21,8 @@ from headscope.ground.errors import DataError
 from headscope.ground.files import cached
 
 RECIPE = 1  # raise it when the rules below change, so that cached files are made anew
-SHORTEST, LONGEST = 8, 400  # words
+SHORTEST = 8  # words
+LONGEST = 400
 FEWEST_OF_A_CLASS = 100
 FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten times faster

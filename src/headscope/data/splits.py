@@ -36,13 +36,13 @@ def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
 def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
     """Give each row of texts a number, the same to texts with equal letters in their normal form.
 
-    A pair repeats another one only if each of its texts does; a text without any letter is only
-    equal to itself. Groups are numbered in the order of their first rows.
+    A pair repeats another one only if each of its texts does; a text without any letter is equal
+    to itself alone, with any spaces. Groups are numbered in the order of their first rows.
     """
 
     def letters(text: str) -> str:
         normal = normal_form(text)
-        return NOT_LETTERS.sub("", normal) or normal
+        return NOT_LETTERS.sub("", normal) or " ".join(normal.split())
 
     return in_order([digest(map(letters, row)) for row in rows])
 

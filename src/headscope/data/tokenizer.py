@@ -29,6 +29,7 @@ from headscope.ground.mecab import read_tokenizer_json, write_tokenizer_json
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
+UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 UNKNOWN = "[UNK]"
 CLASS = "[CLS]"
 SEPARATOR = "[SEP]"
@@ -210,6 +211,12 @@ def shown_tokens(tokenizer: Tokenizer, encoding: Encoding, texts: tuple[str, ...
             piece = visible(texts[sequence or 0][start:end] or token)
         tokens.append(piece + (str(repeats).translate(SUBSCRIPTS) if repeats > 1 else ""))
     return tokens
+
+
+def unknown_ids(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of the tokens that stand for what a tokenizer does not know."""
+    ids = [tokenizer.token_to_id(token) for token in UNKNOWN_TOKENS]
+    return [number for number in ids if number is not None]
 
 
 # Which tokens make up a word, as people read it. The page has the same rule: pages/static/units.js.

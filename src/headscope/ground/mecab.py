@@ -61,7 +61,8 @@ class Cutter:
             end = start + len(word)
             width = 1 if self.characters else len(word)
             places = range(start, end, width)
-            pieces.extend(normalized[place : place + width] for place in places)
+            cut = (normalized[place : place + width] for place in places)
+            pieces.extend(piece for piece in cut if piece is not None)
         return pieces
 
     def _words(self, text: str) -> list[str]:

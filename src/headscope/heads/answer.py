@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT
-from headscope.heads.sets import Head, HeadSets
+from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, Head, HeadSets
 from headscope.record.explanation import signed
 
 SMALL = 0.02  # a change of accuracy within two points has no effect

@@ -7,23 +7,8 @@ text gave them, a network is linear in the vectors of its tokens and in its bias
     logit_c = sum_t word_tc + sum_b bias_bc
     word_tc = sum of x . d logit_c / dx over the vectors x of token t: embedding, position, evidence
 
-A logit is a sum over paths, each from a token's vector, or from a bias, through some heads or none.
-Heads share alike what passes several of them: a path of amount c through k heads gives c / k to
-each. That is the Shapley value of the heads in the network with its gates held fixed (Shapley 1953,
-A Value for n-Person Games). So all heads of all layers are one table, which adds up both ways:
-
-    word_tc = sum_lh share_lhtc + past_tc          past: the paths through no head
-    bias_c  = sum_lh bias_lhc   + past_bias_c
-
-With the output of each head times x, a path through k heads is x^k as large, and the integral of
-k x^(k-1) c / k over x from 0 to 1 is c / k. So
-
-    share_lh = integral of z_lh(x) . d logit_c(x) / dz_lh,     z_lh: the head's output
-
-split by tokens and biases as z_lh is: a polynomial of degree L - 1 in x, for which ceil(L / 2)
-points of Gauss and Legendre are exact.
-
-For each layer apart, what passes through a head at a key position is cheaper (one gradient):
+`headscope.heads.shares` splits these over the heads of all layers. For each layer apart, what
+passes through a head at a key position is cheaper (one gradient):
 
     through_lhtc = sum_q a_lhqt v_lht . d logit_c / dz_lhq,   z_lhq = sum_t a_lhqt v_lht
     logit_c = sum_ht through_lhtc + what goes past layer l + the biases that are added above
@@ -36,7 +21,7 @@ absence, of logits divided by the temperature. So they sum to the log-odds of th
 beside them; +1 nat multiplies the odds by e = 2.7.
 
 Shape letters: B texts, L layers, H heads, Q queries, K keys, T tokens, E head
-width, C classes, S sums that are split, N gradients that are taken at once.
+width, C classes, S sums that are split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +29,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,11 +44,11 @@ from headscope.heads.fixed_gates import FixedGates, HeadOutputs
 from headscope.heads.gate_rules import depends
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.places import NONE, start_ids
+from headscope.heads.shares import Shares, shares_of
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
 LEAST_PRECISE = 1e-4  # of a type whose rounding is no module's
-MOST_AT_ONCE = 2**20  # numbers of head outputs whose gradients are taken at once
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
 # Of a batch that is split, padding included: every map is kept for it, in float32.
@@ -141,7 +126,7 @@ def _with_unknown(
     found: Contributions, model: nn.Module, inputs: Sequence[Any], num_tokens: int
 ) -> Contributions:
     """Name the module that is not the sum of its parts, if there is one."""
-    if not bool((found.missed.abs() > MOST_MISSED).any()):
+    if bool((found.missed.abs() <= MOST_MISSED).all()):  # NaN is none
         return found
     if torch.finfo(found.logits.dtype).eps > LEAST_PRECISE:
         name = str(found.logits.dtype).removeprefix("torch.")
@@ -181,28 +166,9 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[T
     leaves = gates.leaves
     calls = [gates.calls[number] for number in gates.heads.values()]
     gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in calls)])
-    words, biases = _of_leaves(gates, [gradient[None] for gradient in gradients[: len(leaves)]])
+    words, biases = gates.of_leaves([gradient[None] for gradient in gradients[: len(leaves)]])
     pairs = zip(calls, gradients[len(leaves) :], strict=True)
     return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
-
-
-def _of_leaves(
-    gates: FixedGates, gradients: Sequence[Float[Tensor, "N ..."]]
-) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
-    """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
-    N = len(gradients[0])
-    B = gates.num_texts
-    biases = torch.zeros(N, B, len(gates.calls) + 1, dtype=torch.float64)
-    words = torch.zeros(N, B, gates.num_tokens, dtype=torch.float64)
-    for leaf, gradient in zip(gates.words, gradients, strict=False):
-        of_tokens = gates.of_tokens(leaf, leaf.detach() * gradient)  # [N, B, T + 1]
-        words += of_tokens[..., :-1]
-        biases[..., 0] += of_tokens[..., -1]
-    of_biases = zip(gates.biases, gradients[len(gates.words) :], strict=False)
-    for (layer, leaf), gradient in of_biases:
-        products = (leaf.detach() * gradient).reshape(N, B, -1)
-        biases[..., layer] += products.sum(dim=-1, dtype=torch.float64).cpu()
-    return words, biases
 
 
 def _passing(call: HeadOutputs, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
@@ -218,117 +184,12 @@ def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequenc
     return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
 
 
-class Shares(NamedTuple):
-    """What the heads share of S sums of B texts, and what passes through no head.
-
-    Of `past`, tokens and biases, `unobserved` passes through attention that is not observed.
-    """
-
-    heads: list[Float[Tensor, "B H T S"]]
-    head_biases: list[Float[Tensor, "B H S"]]
-    past: Float[Tensor, "B T S"]
-    past_biases: Float[Tensor, "B S"]
-    unobserved: Float[Tensor, "B S"]
-
-
 def share_among_heads(
     model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
 ) -> Shares:
     """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        return _shares(gates, sums_of(logits.cpu().double()))
-
-
-def _shares(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
-    """One gradient for each x to all heads; then one for each layer to what is below its heads."""
-    B, S = sums.shape
-    numbers = [*gates.heads.values()]
-    calls = [gates.calls[number] for number in numbers]
-    others = [call for number, call in enumerate(gates.calls) if number not in numbers]
-    heads = [torch.zeros(call.weights.shape[1], S, B, gates.num_tokens + 1) for call in calls]
-    table = [of_layer.double() for of_layer in heads]  # tokens, then biases
-    outputs = [call.head_outputs for call in calls]
-    each = torch.eye(S, dtype=sums.dtype, device=sums.device)
-    with _scaled_heads(calls) as scale:
-        scale(0.0)
-        past = _below(gates, sums.sum(dim=0), each, len(gates.calls))
-        with _scaled_heads(others) as scale_others:
-            scale_others(0.0)
-            unobserved = past - _below(gates, sums.sum(dim=0), each, len(gates.calls))
-        for x, weight in _gauss_legendre(len(calls)):
-            scale(x)
-            gradients = _gradients_of_rows(sums.sum(dim=0), outputs, each)  # x g(x), [S, ...] each
-            for layer, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
-                H = len(table[layer])
-                of_heads = gradient.reshape(S, B, H, -1)
-                alone = torch.eye(H).to(gradient)[:, None, None, :, None] * of_heads
-                rows = alone.reshape(H * S, *output.shape)
-                found = _below(gates, output, rows, numbers[layer])
-                table[layer] += weight / x * found.unflatten(0, (H, S))
-    table = [of_layer.permute(2, 0, 3, 1) for of_layer in table]  # [B, H, T + 1, S]
-    past = past.permute(1, 2, 0)  # [B, T + 1, S]
-    return Shares(
-        [of_layer[:, :, :-1] for of_layer in table],
-        [of_layer[:, :, -1] for of_layer in table],
-        past[:, :-1],
-        past[:, -1],
-        unobserved.sum(dim=-1).T,
-    )
-
-
-@contextmanager
-def _scaled_heads(calls: Sequence[HeadOutputs]) -> Iterator[Callable[[float], None]]:
-    """Let the gradient of all that passes a head be scaled, as if its output were."""
-    scale = 1.0
-
-    def set_scale(x: float) -> None:
-        nonlocal scale
-        scale = x
-
-    with ExitStack() as stack:
-        for call in calls:
-            handle = call.passed_on.register_hook(lambda gradient: gradient * scale)
-            stack.callback(handle.remove)
-        yield set_scale
-
-
-def _gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
-    """Return points and weights on 0 to 1: exact for polynomials of degree L - 1."""
-    if not num_layers:
-        return []
-    points, weights = np.polynomial.legendre.leggauss((num_layers + 1) // 2)
-    return [*zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True)]
-
-
-def _below(
-    gates: FixedGates, output: Tensor, rows: Float[Tensor, "N ..."], layer: int
-) -> Float[Tensor, "N B tokens_and_1"]:
-    """Return rows times an output, as a sum over tokens and over the biases that are below it."""
-    biases = [leaf for place, leaf in gates.biases if place <= layer]
-    leaves = [*gates.words, *biases]
-    size = max(1, MOST_AT_ONCE // output.numel())
-    parts = []
-    for some in rows.split(size):
-        words, of_biases = _of_leaves(gates, _gradients_of_rows(output, leaves, some))
-        parts.append(torch.cat([words, of_biases.sum(dim=-1, keepdim=True)], dim=-1))
-    return torch.cat(parts)
-
-
-def _gradients_of_rows(
-    output: Tensor, tensors: Sequence[Tensor], rows: Float[Tensor, "N ..."]
-) -> list[Float[Tensor, "N ..."]]:
-    """Return the gradients of N sums, rows times an output: in one pass if its functions can."""
-    zeros = [tensor.new_zeros(1).expand(len(rows), *tensor.shape) for tensor in tensors]
-    if not output.requires_grad or not tensors:
-        return zeros
-    take = partial(torch.autograd.grad, output, tensors, retain_graph=True)
-    try:
-        found = take(rows, is_grads_batched=True, allow_unused=True)
-    except RuntimeError:  # a module's own function has no rule for vmap
-        each = [take(row, materialize_grads=True) for row in rows]
-        found = tuple(map(torch.stack, zip(*each, strict=True)))
-    pairs = zip(found, zeros, strict=True)
-    return [zero if gradient is None else gradient for gradient, zero in pairs]
+        return shares_of(gates, sums_of(logits.cpu().double()))
 
 
 def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) -> str:
@@ -350,7 +211,7 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
             gradients = _gradients(total, gates.leaves)
             parts = zip(gates.leaves, gradients, strict=True)
             found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
-            if abs(found - total.item()) > MOST_MISSED * (output * signs).abs().sum().item():
+            if not abs(found - total.item()) <= MOST_MISSED * (output * signs).abs().sum().item():
                 return title
     return type(model).__name__
 
@@ -442,7 +303,7 @@ def _arrays(
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
         sums = sums_of(logits.cpu().double())
         parts = _contributions(gates, logits, sums)
-        shares = _shares(gates, sums)
+        shares = shares_of(gates, sums)
         first, *others = F.pad(sums, (0, 1)).unbind(dim=1)
         maps = _maps(gates, first - others[0] if has_pair else first)
         layers = gates.layers

@@ -1,4 +1,4 @@
-"""What ablating a head does to the loss, and whether that is more than chance.
+"""What ablating a head does to the loss, beyond chance, and how many heads are enough.
 
 `headscope.heads.capture.ablate` ablates; here are the statistics. The loss increase d_t of text t
 is its loss with the head ablated less its loss with the whole model. Over n texts the mean m has
@@ -12,11 +12,18 @@ Against the smallest effect of interest, delta = 0.01 nats, an effect has one of
                     1987)
     inconclusive    neither: more texts are needed
 
+How many heads are enough: an order from one half of the texts, its accuracy on the other half.
+Heads outside a set are ablated to zero. The order is that of forward selection: the next head is
+the one that lowers the mean loss of the first half most. More than MOST_GREEDY heads, which would
+take A (A + 1) / 2 sets, are in the order of the loss increase when each is ablated alone.
+
 Every function runs the model in eval mode and leaves weights, gradients and modes as they were,
-after errors too. Shape letters: N texts in all, L layers, H heads.
+after errors too. Shape letters: N texts in all or that choose, M other texts, L layers, H heads, A
+heads of all layers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -39,6 +46,11 @@ NO_HEAD = -2  # in the record, where a layer has fewer heads than the widest
 MIN_EFFECT = 0.01  # nats: the smallest effect of interest
 ALPHA = 0.05  # family-wise error rate over all heads
 MIN_TEXTS = 30  # fewer texts give no usable standard error
+MOST_GREEDY = 16  # heads
+MARGIN = 0.01  # fewer heads are enough where accuracy is at most this much lower
+# From heads, all others ablated, and whether the other texts are run as well, to losses in nats and
+# whether each text's class is right.
+Run = Callable[[Sequence[Head], bool], Float[np.ndarray, "N 2"]]
 
 
 # What ablation changes
@@ -54,11 +66,10 @@ def outcomes(
     parts = []
     with eval_mode(model), torch.no_grad(), ablate(model, ablated):
         for batch in batches:
-            logits = logits_of(model, batch)
-            labels = batch.labels.to(logits.device)
-            loss = objective.losses(logits.cpu().double(), labels.cpu())
-            is_correct = objective.correct(logits, labels).double()
-            parts.append(torch.stack([loss, is_correct], dim=1).cpu())
+            logits = logits_of(model, batch).cpu()  # MPS has no float64
+            loss = objective.losses(logits.double(), batch.labels)
+            is_correct = objective.correct(logits, batch.labels).double()
+            parts.append(torch.stack([loss, is_correct], dim=1))
     return torch.cat(parts)
 
 
@@ -93,3 +104,60 @@ def effect_arrays(effects: Mapping[Head, str]) -> dict[str, np.ndarray]:
         layers.setdefault(layer, []).append(RECORDED[state])
     states = [np.array(of_layer, dtype=np.int32) for of_layer in layers.values()]
     return {"effects": stack_layers(states, NO_HEAD)}
+
+
+# Sets of heads
+
+
+@dataclass(frozen=True)
+class HeadSets:
+    """What the first heads of an order do alone.
+
+    Attributes:
+        order: the heads, the most useful first.
+        sizes: numbers of heads that were tried, from 0 to all.
+        correct: [sizes, M], 1 where that many heads alone give the right class of another text.
+        enough: the smallest of `sizes` that is within MARGIN of all heads, on texts that chose.
+    """
+
+    order: list[Head]
+    sizes: list[int]
+    correct: Float[np.ndarray, "sizes M"]
+    enough: int
+
+
+def head_sets(increases: Mapping[Head, float], num_choosing: int, run: Run) -> HeadSets:
+    """Order the heads by the first texts, and score the first ones alone on the others.
+
+    `increases` are the loss increases of each head alone over the texts that choose, which `run`
+    has first.
+    """
+    order = sorted(increases, key=lambda head: -increases[head])
+    if len(order) <= MOST_GREEDY:
+        order = _forward_selection(order, run)
+    sizes = tried_sizes(len(order))
+    correct = np.stack([run(order[:size], True)[:, 1] for size in sizes])
+    chosen = correct[:, :num_choosing].mean(axis=1)
+    enough = sizes[int((chosen >= chosen[-1] - MARGIN).argmax())]
+    return HeadSets(order, sizes, correct[:, num_choosing:], enough)
+
+
+def tried_sizes(A: int) -> list[int]:
+    """Return the numbers of heads that are tried: all up to MOST_GREEDY, then powers of two."""
+    powers = [2**power for power in range(A.bit_length())]
+    return sorted({0, A, *powers} if A > MOST_GREEDY else range(A + 1))
+
+
+def num_runs(A: int) -> int:
+    """Return how often `head_sets` runs some texts."""
+    chosen = A * (A + 1) // 2 if A <= MOST_GREEDY else 0
+    return chosen + len(tried_sizes(A))
+
+
+def _forward_selection(heads: Sequence[Head], run: Run) -> list[Head]:
+    order: list[Head] = []
+    rest = list(heads)
+    while rest:
+        losses = [run([*order, head], False)[:, 0].mean() for head in rest]
+        order.append(rest.pop(int(np.argmin(losses))))
+    return order

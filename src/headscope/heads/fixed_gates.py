@@ -17,7 +17,7 @@ changed. A tensor depends on the text's tokens where it requires a gradient: par
 constants here. What a rule of this file does not cover, such as the product of two such tensors
 neither of which is a gate, leaves a miss, which is computed and shown.
 
-Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width.
+Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width, N gradients.
 """
 
 import math
@@ -211,10 +211,28 @@ class FixedGates(TorchFunctionMode):
         sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
         return sums.view(len(products), *size)
 
+    def of_leaves(
+        self, gradients: Sequence[Float[Tensor, "N ..."]]
+    ) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
+        """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
+        N = len(gradients[0])
+        B = self.num_texts
+        biases = torch.zeros(N, B, len(self.calls) + 1, dtype=torch.float64)
+        words = torch.zeros(N, B, self.num_tokens, dtype=torch.float64)
+        for leaf, gradient in zip(self.words, gradients, strict=False):
+            of_tokens = self.of_tokens(leaf, leaf.detach() * gradient)  # [N, B, T + 1]
+            words += of_tokens[..., :-1]
+            biases[..., 0] += of_tokens[..., -1]
+        of_biases = zip(self.biases, gradients[len(self.words) :], strict=False)
+        for (layer, leaf), gradient in of_biases:
+            products = (leaf.detach() * gradient).cpu()  # MPS has no float64
+            biases[..., layer] += products.double().reshape(N, B, -1).sum(dim=-1)
+        return words, biases
+
     def constant(self, constant: Any, like: Tensor, is_joined: bool = False) -> Any:
         """Return a constant that is added to a tensor as a leaf: of the tokens, or a bias.
 
-        One that is joined to it has places of its own, and is repeated along none.
+        One that is joined with the tensor keeps its shape; else it may be expanded to the tensor's.
         """
         if not isinstance(constant, Tensor):
             constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
@@ -227,7 +245,7 @@ class FixedGates(TorchFunctionMode):
             shape = constant.shape if constant.shape[-1] > 1 else shape
             owners = None if owners is None else owners[..., :1].expand(shape)
         is_within = owners is not None and _is_within(constant.shape, shape)
-        is_within &= not is_joined or constant.shape == shape
+        is_within = is_within and (constant.shape == shape or not is_joined)
         if is_within and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
             return self.word(constant.expand(shape), owners)  # type: ignore[arg-type]
         if self.num_texts > 1:

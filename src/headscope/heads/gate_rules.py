@@ -295,9 +295,7 @@ def _joined(mode: FixedGates, func: Rule, tensors: Any, *args: Any, **options: A
     like = next(filter(depends, tensors), None)
     if like is None:
         return func([mode.as_word(each) for each in tensors], *args, **options)
-    tensors = [
-        each if depends(each) else mode.constant(each, like, is_joined=True) for each in tensors
-    ]
+    tensors = [each if depends(each) else mode.constant(each, like, True) for each in tensors]
     joined = func(tensors, *args, **options)
     return mode.join_owners(joined, tensors, *args, **options)
 

@@ -147,7 +147,8 @@ def get_owners(value: Any) -> Owners | None:
 
 def set_owners(value: Tensor, owners: Owners) -> Tensor:
     """Keep who owns the numbers of a tensor; `owners` has its first dimensions."""
-    value._headscope_owners = expanded_owners(owners, value.shape)  # type: ignore[attr-defined]
+    owners = expanded_owners(owners.to(value.device), value.shape)
+    value._headscope_owners = owners  # type: ignore[attr-defined]
     return value
 
 
@@ -180,12 +181,15 @@ def carry_owners(name: str, func: Callable[..., Any], args: Any, options: Any, t
 def varies(owners: Owners, constant: Tensor, num_tokens: int) -> bool:
     """Return whether a constant that is added to owned numbers is another for each token.
 
-    It has then a dimension along which the owner is another.
+    It has then a dimension along which a text's owner is another. Along that of texts the tokens
+    are others too where texts are padded, but what it has there is of a text, and no token's.
     """
-    tokens = owners.remainder(num_tokens + 1)
+    texts = owners // (num_tokens + 1)
     for dim in range(1, constant.ndim + 1):
-        size = constant.shape[-dim]
-        if 1 < size == owners.shape[-dim] and bool((tokens != tokens.narrow(-dim, 0, 1)).any()):
+        if not 1 < constant.shape[-dim] == owners.shape[-dim]:
+            continue
+        is_of_text = texts == texts.narrow(-dim, 0, 1)
+        if bool((is_of_text & (owners != owners.narrow(-dim, 0, 1))).any()):
             return True
     # Of one token nothing varies: what has its dimension is taken for its own
     return num_tokens == 1 and owners.ndim == 3 and constant.ndim in (2, 3)

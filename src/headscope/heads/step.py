@@ -20,7 +20,13 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.tokenizer import copied, shown_tokens, token_places, word_spans
+from headscope.data.tokenizer import (
+    copied,
+    shown_tokens,
+    token_places,
+    unknown_ids,
+    word_spans,
+)
 from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
     ablate,
@@ -79,9 +85,7 @@ class ProbeOutput:
 
     def map_arrays(self) -> Arrays:
         """Return what passes from each key at each query, where contributions are known."""
-        if "contributions/words" not in self.arrays or self.explanation is None:
-            return {}
-        return self.explanation.map_arrays()
+        return {} if self.explanation is None else self.explanation.map_arrays()
 
 
 def make_probe(
@@ -129,6 +133,7 @@ def text_of(
         readout=readout,
         words=[*word_spans(encoding, texts)],
         places=places,
+        unknown=np.flatnonzero(np.isin(encoding.ids, unknown_ids(tokenizer))).tolist() or None,
     )
 
 

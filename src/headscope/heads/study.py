@@ -29,7 +29,14 @@ from headscope.heads.capture import (
     read_at_first,
     texts_apart,
 )
-from headscope.heads.effects import Head, ablation_effect, outcomes
+from headscope.heads.effects import (
+    Head,
+    HeadSets,
+    ablation_effect,
+    head_sets,
+    num_runs,
+    outcomes,
+)
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import (
     HeadStatistics,
@@ -37,7 +44,6 @@ from headscope.heads.measures import (
     Summary,
     mean_and_error,
 )
-from headscope.heads.sets import HeadSets, head_sets, num_runs
 from headscope.model.objective import ONE_CLASS, Objective
 
 MAX_WEIGHTS = 2**22  # held at once: 16 MiB

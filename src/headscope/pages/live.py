@@ -1,6 +1,6 @@
 """The page of a run on which you type a text: what it holds, from the run and from its record."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,17 +53,19 @@ def live_html(
     examples: Sequence[Example] = (),
     shown: PageText | None = None,
     report: Mapping[str, Any] | None = None,
+    record: Arrays | None = None,
 ) -> str:
     """Return the page of a run, with these texts in its box.
 
     `shown` is what the run itself makes of them, for a browser that cannot run the network;
-    `report` what the run learned over many texts (pages/report.py).
+    `report` what the run learned over many texts (pages/report.py); `record` the best step of its
+    record, which is read unless given.
 
     Raises:
         LivePageError: if JavaScript cannot compute what the run computes, or the page is too large.
     """
     check_supported(run)
-    numbers = numbers_of(recorded_step(run))
+    numbers = numbers_of(recorded_step(run) if record is None else record)
     name = run.folder.resolve().name
     index = page_index(run)
     heads: list[int] = index["heads"]
@@ -106,10 +108,12 @@ def text_view(
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, parts, None, max_tokens, run.evidence, readout)
     output = run_probe(run.model, probe, run.reading, with_ablations=True)
-    effects = recorded_step(run, KNOWN.__contains__)
+    record = recorded_step(run)
+    effects = {name: array for name, array in record.items() if name in KNOWN}
     view = head_view(output, None, {"run": str(run.folder)}, effects)
     try:
-        return replace(view, html=live_html(run, parts, dtype, max_mb, shown=view.text)), ""
+        page = live_html(run, parts, dtype, max_mb, shown=view.text, record=record)
+        return replace(view, html=page), ""
     except LivePageError as error:
         return with_page(view), str(error)
 
@@ -132,8 +136,8 @@ def page_index(run: "Run") -> dict[str, Any]:
     }
 
 
-def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) -> Arrays:
-    """Return the wanted arrays of the best step of a run's record; {} if there is none.
+def recorded_step(run: "Run") -> Arrays:
+    """Return what the best step of a run's record has of the heads; {} if there is none.
 
     A record that is there and cannot be read, or is another run's, is a note.
     """
@@ -143,7 +147,7 @@ def recorded_step(run: "Run", is_wanted: Callable[[str], object] = is_of_heads) 
             raise RecordError(f"{INDEX}: is the record of another run")
         for step in index.steps:
             if step.step == index.best:
-                return read_step(run.folder / FOLDER / step.file, is_wanted)
+                return read_step(run.folder / FOLDER / step.file, is_of_heads)
     except RecordError as error:
         if (run.folder / FOLDER).is_dir():
             warn(f"run={run.folder}: heads/{error}; what it has of the heads is left out")

@@ -61,6 +61,14 @@ class ShownRun(Run):
 
 
 def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:
-    """Load a run folder's model, as `headscope.runs.run.load_run` does, with pages of its texts."""
+    """Load a run folder's model in eval mode and on the CPU.
+
+    The modules that its settings name, such as model.attention=my_package:MyAttention, are imported
+    with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
+
+    Raises:
+        RunError: if its file is missing or damaged, or names code that is not allowed.
+        ConfigError: if that code cannot be imported.
+    """
     folder = home(folder)
     return ShownRun(folder, *load_model(folder, allow_code))

@@ -210,7 +210,7 @@ class Explanation:
         if ends:
             lines.append(f"start and end of the text: {signed(float(self.words[ends].sum()))}")
         lines.append(f"{biases})")
-        if abs(self.miss) > MOST_MISSED:
+        if not abs(self.miss) <= MOST_MISSED:  # NaN too
             lines.append(f"not attributed: {signed(self.miss)}, by {self.unknown}")
         if unobserved := float(self.toward(self.unobserved_of)):
             lines.append(

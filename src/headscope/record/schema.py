@@ -50,9 +50,10 @@ class Text:
             one.
         places: where in `text` each token's letters are, [from, to) in units of UTF-16, as
             JavaScript counts; [n, n) of a token without letters. None if unknown.
+        unknown: positions of tokens that the tokenizer does not know.
 
     Raises:
-        ValueError: if segments, special, readout, words or places do not fit the tokens.
+        ValueError: if segments, special, readout, words, places or unknown do not fit the tokens.
     """
 
     __pydantic_config__: ClassVar = STRICT
@@ -65,6 +66,7 @@ class Text:
     readout: Annotated[int | None, LEFT_OUT] = None
     words: Annotated[list[tuple[str, int, int]] | None, LEFT_OUT] = None
     places: Annotated[list[tuple[int, int]] | None, LEFT_OUT] = None
+    unknown: Annotated[list[int] | None, LEFT_OUT] = None
 
     def __post_init__(self) -> None:
         """Replace lone surrogates, which have no UTF-8, and check the positions."""
@@ -77,7 +79,7 @@ class Text:
         if segments is not None and (len(segments) != num_tokens or {*segments} - {0, 1, None}):
             expected = f"0, 1 or None for each of {num_tokens} tokens"
             raise ValueError(f"{self.name}: segments: expected {expected}, got {segments}")
-        positions = [*(self.special or []), self.readout or 0]
+        positions = [*(self.special or []), self.readout or 0, *(self.unknown or [])]
         if min(positions) < 0 or max(positions) >= num_tokens:
             raise ValueError(
                 f"{self.name}: expected positions of {num_tokens} tokens, got {positions}"

@@ -179,10 +179,11 @@ def fitted(split: Dataset, C: float = 10.0) -> Baseline:
     """
     train = limited(split, MOST_TEXTS, seed=0)
     labels = numbers(train, "label")
-    options, terms = {"analyzer": "word", "ngram_range": (1, 2)}, "words 1-2"
+    terms = "words 1-2"
+    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, ngram_range=(1, 2))
     if is_without_spaces(train):
-        options, terms = {"analyzer": "char", "ngram_range": (1, 3)}, "characters 1-3"
-    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, **options)
+        terms = "characters 1-3"
+        vectorizer.set_params(analyzer="char", ngram_range=(1, 3))
     try:
         counts = vectorizer.fit_transform(row_texts(train))
     except ValueError as error:  # an empty vocabulary, or none in two texts

@@ -78,8 +78,9 @@ def show_results(console: Console, results: Results) -> None:
     parts = [f"{name} {value:.0f} s" for name, value in results.seconds.items()]
     show_line(console, "  ".join(parts))
     show_line(console, f"run folder: {results.folder}")
-    if WORDS in facts:
-        show_line(console, f"all test texts: {results.folder / REPORT}")
+    page = results.folder / REPORT
+    if page.exists():
+        show_line(console, f"all test texts: {page}")
     parent = Path(results.config.outputs_dir)
     if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
         parent = results.folder.parent

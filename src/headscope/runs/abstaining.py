@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
+from headscope.data.tokenizer import unknown_ids
 from headscope.ground.errors import ConfigError, warn
 
-UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 BEYOND = 0.01  # share of the validation texts that are unfamiliar
 MOST_POINTS = 500  # of a curve
 Point = tuple[float, int, int]  # a confidence, the texts that reach it, those of them right
@@ -21,9 +21,8 @@ Values = Float[np.ndarray, " N"]
 
 def unknown_share(tokenizer: Tokenizer, texts: EncodedTexts) -> Values:
     """Return each text's share of unknown tokens, those around it left out; 1 of an empty text."""
-    unknown_ids = [tokenizer.token_to_id(token) for token in UNKNOWN_TOKENS]
     is_word = ~np.isin(texts.ids, tokenizer.encode("").ids)
-    is_unknown = np.isin(texts.ids, [number for number in unknown_ids if number is not None])
+    is_unknown = np.isin(texts.ids, unknown_ids(tokenizer))
     words, unknown = (
         np.diff(np.append(0, np.cumsum(marks))[texts.starts]) for marks in (is_word, is_unknown)
     )

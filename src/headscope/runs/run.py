@@ -228,15 +228,7 @@ class Run:
         return parts
 
 
-def load_run(folder: str | Path, allow_code: bool = False) -> Run:
-    """Load a run folder's model in eval mode and on the CPU.
-
-    The modules that its settings name, such as model.attention=my_package:MyAttention, are imported
-    with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
-
-    Raises:
-        RunError: if its file is missing or damaged, or names code that is not allowed.
-        ConfigError: if that code cannot be imported.
-    """
+def load_run(folder: str | Path) -> Run:
+    """Load a run folder's model, for a command; errors as of `headscope.load`."""
     folder = home(folder)
-    return Run(folder, *load_model(folder, allow_code))
+    return Run(folder, *load_model(folder))

@@ -106,7 +106,8 @@ class ClassifierModule(LightningModule):
         torch would silently restore those of the checkpoint too.
         """
         self.random_state = checkpoint["random_state"]
-        (saved,), (schedule,) = checkpoint["optimizer_states"], checkpoint["lr_schedulers"]
+        (saved,) = checkpoint["optimizer_states"]
+        (schedule,) = checkpoint["lr_schedulers"]
         share = self.learning_rate_share(schedule["last_epoch"])
         settings = self._adamw().state_dict()["param_groups"]
         rates = [group["lr"] for group in settings]

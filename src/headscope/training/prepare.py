@@ -59,10 +59,12 @@ class Prepared:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Note how long a part takes."""
+        """Note how long a part takes, also one that fails."""
         start = time.perf_counter()
-        yield
-        self.seconds[part] = time.perf_counter() - start
+        try:
+            yield
+        finally:
+            self.seconds[part] = time.perf_counter() - start
 
 
 def run_folder(config: TrainConfig) -> Path:
@@ -195,7 +197,8 @@ def _add_features(
         frozen: Pretrained = model.features
         encoder: StatesOf = model.features
     elif isinstance(model, PretrainedClassifier) and model.can_skip():
-        frozen, encoder = model, model.frozen_states
+        frozen = model
+        encoder = model.frozen_states
         roles = ("train", "validation")
     else:
         return

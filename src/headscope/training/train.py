@@ -2,13 +2,11 @@
 
 import signal
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
 from headscope.ground.files import missing, remove_empty
@@ -26,9 +24,7 @@ from headscope.training.resume import locked
 from headscope.training.trainer import build_trainer
 
 
-def train(
-    config: TrainConfig, console: Console | None = None, callbacks: Sequence[Callback] = ()
-) -> Results | None:
+def train(config: TrainConfig, console: Console | None = None) -> Results | None:
     """Train, keep the best epoch by tempered validation loss, test it, and write the run folder.
 
     A closed standard output, such as that of `| head`, does not end it. Of several processes that
@@ -48,7 +44,7 @@ def train(
         named = replace(config, name=config.name or folder.name)
         try:
             with locked(folder) if is_rank_zero() else nullcontext():
-                return _train(named, folder, terminal(console), callbacks)
+                return _train(named, folder, terminal(console))
         except Stopped as stopped:
             if not is_rank_zero():
                 raise SystemExit(stopped.code) from None
@@ -62,12 +58,10 @@ def train(
             remove_empty([folder] * is_ours + made)
 
 
-def _train(
-    config: TrainConfig, folder: Path, console: Console, callbacks: Sequence[Callback]
-) -> Results | None:
+def _train(config: TrainConfig, folder: Path, console: Console) -> Results | None:
     phase = partial(Bar, console, is_hidden=not config.trainer.progress)
     prepared = prepare(config, folder, phase, partial(show_facts, console, folder))
-    trainer = build_trainer(prepared, folder, console, callbacks)
+    trainer = build_trainer(prepared, folder, console)
     best = fit(trainer, prepared, folder)
     if best is None:  # in a process that writes nothing
         return None

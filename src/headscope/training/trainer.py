@@ -1,7 +1,6 @@
 """Lightning's Trainer by the settings of a run: device, precision, callbacks and loggers."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,14 +37,12 @@ from headscope.training.prepare import Prepared
 from headscope.training.resume import LAST
 
 
-def build_trainer(
-    prepared: Prepared, folder: Path, console: Console, others: Sequence[Callback] = ()
-) -> pl.Trainer:
-    """Return a Trainer with the device, precision and callbacks of the settings, and others."""
+def build_trainer(prepared: Prepared, folder: Path, console: Console) -> pl.Trainer:
+    """Return a Trainer with the device, precision and callbacks of the settings."""
     config = prepared.setup.config
     settings = config.trainer
     total_steps = prepared.module.total_steps
-    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST), *others]
+    callbacks: list[Callback] = [StopAtNonFiniteLoss(folder / LAST)]
     if prepared.head_logger is not None:
         callbacks.append(prepared.head_logger)
     if settings.patience is not None:
@@ -55,21 +52,8 @@ def build_trainer(
         RunProgress(total_steps, console, settings.progress),
         RunCheckpoint(folder / LAST, prepared.setup),
     ]
-    strategy: Any = "auto"
-    # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
-    environment: Any = LightningEnvironment()
-    devices = num_nodes = 1
-    if is_shared():
-        environment = TorchElasticEnvironment()
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        num_nodes = dist.get_world_size() // devices
-        # No buffer of ours changes.
-        strategy = DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True)
     return pl.Trainer(
         accelerator=settings.accelerator,
-        devices=devices,
-        num_nodes=num_nodes,
-        strategy=strategy,
         precision=chosen_precision(settings),  # type: ignore[arg-type]
         max_epochs=settings.max_epochs,
         accumulate_grad_batches=settings.accumulate,
@@ -82,8 +66,23 @@ def build_trainer(
         use_distributed_sampler=False,  # our sampler shares its batches itself
         log_every_n_steps=20,
         default_root_dir=folder,
-        plugins=[AtomicCheckpointIO(), environment],
+        **_processes(),
     )
+
+
+def _processes() -> dict[str, Any]:
+    """Return the Trainer's arguments for this process alone, or for those of torchrun."""
+    if not is_shared():
+        # Lightning would count on the processes of a scheduler, and requeue its jobs at a signal.
+        return {"devices": 1, "plugins": [AtomicCheckpointIO(), LightningEnvironment()]}
+    devices = int(os.environ["LOCAL_WORLD_SIZE"])
+    return {
+        "devices": devices,
+        "num_nodes": dist.get_world_size() // devices,
+        # No buffer of ours changes.
+        "strategy": DDPStrategy(forward_sync_buffers=False, gradient_as_bucket_view=True),
+        "plugins": [AtomicCheckpointIO(), TorchElasticEnvironment()],
+    }
 
 
 def loggers(config: TrainConfig, folder: Path) -> list[Logger]:

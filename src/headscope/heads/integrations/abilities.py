@@ -9,15 +9,19 @@ import torch
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
-from headscope.data.batching import moved
 from headscope.ground.errors import UserError, first_line, listed
-from headscope.heads.capture import ablate, device_of, eval_mode, headed_layers, logits_of, observe
+from headscope.heads.capture import ablate, eval_mode, headed_layers, logits_of, observe
 from headscope.heads.contributions import explain
 from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.checkpoint import why_not_trained
 from headscope.record.explanation import MOST_MISSED, signed
 
+# What a model that is called in vain raises.
+RAISED = (
+    *(ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, RuntimeError, TypeError, ValueError),
+)
 EXPORTED = "headscope export writes networks that were trained from scratch, or on model.features"
 
 
@@ -79,14 +83,14 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         layers = headed_layers(classifier, batch)
         if not layers:
             return "does not use transformers' AttentionInterface"
-        with ablate(classifier, {(next(iter(layers)), 0): "zero"}), torch.no_grad():
+        first = (next(iter(layers)), 0)
+        with ablate(classifier, {first: "zero"}), torch.no_grad(), eval_mode(classifier):
             logits_of(classifier, batch)
         return ""
 
     def explained() -> str:
         tokens = ["" for _ in batch.token_ids[0]]
-        inputs = moved(batch, device_of(classifier))
-        parts = explain(classifier, inputs, tokens, classifier.reading)
+        parts = explain(classifier, batch, tokens, classifier.reading)
         found["missed"] = parts.miss
         if not isfinite(parts.miss):
             return NO_NUMBERS
@@ -104,7 +108,5 @@ def _reason(ability: Callable[[], str]) -> str:
         return ability()
     except NotObservedError as error:
         return first_line(error)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:
-        return f"{type(error).__name__}: {first_line(error)}"
-    except (RuntimeError, TypeError, ValueError) as error:
+    except RAISED as error:
         return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-/* The log-odds of one class over another as the sums of a table (heads/contributions.py): attention
+/* The log-odds of one class over another as the sums of a table (heads/shares.py): attention
    weights, norms' scales and gates are held fixed, and heads share alike what passes several of
    them. A path from the logits back to a token's vector or to a bias that passes k heads gives each
    of them 1 / k of what flows along it; one that passes none counts as past.

@@ -1,7 +1,7 @@
 /* One table of heads and words: rows are heads of all layers, the largest first, and add up to what
    each brings; columns add up to the words of the bar. Each head has its map, which unfolds. */
 
-import { contributionsOf } from "./contributions.js";
+import { contributionsOf, sumOf } from "./contributions.js";
 import { Sparkline } from "./history.js";
 import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import {
@@ -19,6 +19,8 @@ const MOST = 10; // rows of more heads, before all are shown
 const NARROW = 640; // pixels: the sum stands beside the name, and words can be scrolled to
 const FIXED = [300, 670]; // pixels that all but the words take, in a narrow table and a wide one
 const COLUMN = 74;
+const NAMED = 2; // words at which a head looks
+const TWICE = 2; // as much as if it looked at all tokens alike
 
 export function Matrix({ store }) {
   const found = contributionsOf(store);
@@ -45,7 +47,7 @@ function Cells({ store, found }) {
   const others = table.rows.filter(({ kind }) => kind !== "head");
   const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
   const view = { store, found, words, table, rows, isNarrow, width };
-  const about = t`rows and columns add up; heads share alike what passes several of them`;
+  const about = t`parts of the sum, not effects of removal; rows and columns add up`;
   const tools = [
     html`<${Scale} most=${mostOf(store)} side=${store.maps.tokens} />`,
     store.canSwitch && switches(store),
@@ -156,7 +158,8 @@ function titleOf({ kind, word, places, parts: rest }) {
   const hasEnds = rest.some((each) => each.kind === "ends");
   const biases = html`<${Term} name="biases" />`;
   const ends = html`<${Term} name="ends" words=${t`ends`} />`;
-  const number = others && t`${count(others.count)} others`;
+  const isOne = others?.count === 1;
+  const number = others && (isOne ? t`1 other` : t`${count(others.count)} others`);
   const names = [number, hasEnds && ends, biases].filter(Boolean);
   return names.map((name, at) => [at > 0 && ", ", name]);
 }
@@ -182,15 +185,38 @@ function nameOf({ store, found }, row) {
     store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
     button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
     without !== undefined && html`<small class="without" title=${about}>
-      ${t`off: ${percent(without)}`}
+      ${t`${percent(without)} without it`}
     </small>`,
   ];
 }
 
-function lookOf({ store }, { layer, head }) {
+/* A head's map, and below it the words that have most of the weight. */
+function lookOf({ store, words: { units } }, { layer, head }) {
   const map = mapOf(store, layer, head);
   const open = () => store.unfoldHead(layer, head);
-  return html`<td class="look" onclick=${open}><${Thumbnail} map=${map} /></td>`;
+  const names = map && lookedAt(map, units).map((word) => isolated(word));
+  const seen = names?.length ? names.map((name, at) => [at > 0 && ", ", name]) : t`evenly`;
+  return html`<td class="look" onclick=${open}>
+    <${Thumbnail} map=${map} />${map && html`<small>${seen}</small>`}
+  </td>`;
+}
+
+/* The words at which a head looks most from the position that the classifier reads, else on average
+   over all queries: those with at least twice the weight of a head that looks at all tokens alike. */
+function lookedAt({ cells, side, text, first }, units) {
+  const queries = cells.length / side;
+  const read = (text.readout ?? null) === null ? null : text.readout - first;
+  const rows = read === null ? [...Array(queries).keys()] : [read];
+  const weight = ({ start, end }) => {
+    return sumOf(rows.map((row) => sumOf(cells.slice(row * side + start, row * side + end))))
+      / rows.length;
+  };
+  const found = units.map((unit) => ({ ...unit, weight: weight(unit) }));
+  return found
+    .filter(({ start, end, weight: own }) => own * side >= TWICE * (end - start))
+    .sort((a, b) => b.weight - a.weight)
+    .slice(0, NAMED)
+    .map(({ word }) => word);
 }
 
 /* The map of the chosen head under its row, as wide as what is seen of the table. */

@@ -35,14 +35,15 @@ export function Prediction({ store }) {
   const facts = factsOf(store, predicted, isUnseen).map(([words, kind]) => {
     return html`<li class=${kind}>${words}</li>`;
   });
+  const listed = html`<ul class="facts-of-text">${facts}</ul>`;
+  const isWrong = shownText.label !== null && shownText.label !== predicted; // said first
   const side = isUnseen ? "none" : sideOf(index, predicted, found);
   const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
   const sure = isOne && !isUnseen && sureOf(index.curve, ranked[0][1]);
   return html`<${Panel} name="prediction" title=${t`Prediction`}>
     <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
     <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
-    ${sure}
-    <ul class="facts-of-text">${facts}</ul>
+    ${isWrong ? [listed, sure] : [sure, listed]}
     ${found && questionOf(store, found)}
     <p class="offer" role="status">${found && offerOf(store, found)}</p>
     <ul class="bars classes">${classesOf(store, ranked, found)}</ul>
@@ -133,8 +134,9 @@ function factsOf({ shownText, index, maps }, predicted, isUnseen) {
   }
   if (isUnseen) {
     const share = percent(Math.max(...maps.values("probabilities")));
-    const prior = [isolated(predicted, "class-name"), share];
-    facts.push([parts`Its class prior, without known words: ${prior[0]} ${prior[1]}`, ""]);
+    const name = isolated(predicted, "class-name");
+    const prior = parts`What it says without words (its class prior): ${name} ${share}`;
+    facts.push([all === 0 ? prior : parts`A guess from letters alone: ${name} ${share}`, ""]);
   }
   if (unread !== null) {
     const [left, whole] = [unread.words, unread.all].map(count);
