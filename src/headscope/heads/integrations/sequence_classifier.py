@@ -116,7 +116,8 @@ class SequenceClassifier(PretrainedClassifier):
         texts = (text,) if isinstance(text, str) else tuple(text)
         encoded = self._encode([text], return_special_tokens_mask=True)
         if not encoded["input_ids"][0]:
-            raise DataError(f"text: expected one with a token, got {shown(repr(text))}, which has none")
+            given = shown(repr(text))
+            raise DataError(f"text: expected one with a token, got {given}, which has none")
         batch = self._batch(encoded, [0], torch.tensor([-1]))
         self._check_call(batch)
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
