@@ -43,7 +43,7 @@ TextOrPair = str | tuple[str, str]
 TOKENS_PER_BATCH = 2048  # padding included
 MOST_UNKNOWN = 0.1  # of a text's tokens; beyond it is said
 MOST_APART = 1e-3  # of logits that are to be the model's own
-NO_NUMBERS = "parts of the log-odds are no finite numbers, as the network divides 0 by 0"
+NO_NUMBERS = "parts of the log-odds are no finite numbers"
 NO_LOGITS = (
     "expected logits, got rows that sum to 1, as probabilities do; leave out its last softmax, "
     "since contributions are to log-odds"
