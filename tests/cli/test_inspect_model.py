@@ -119,3 +119,28 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     alone = command(*words, "texts=40")
     assert "outputs/inspect/mine_" in alone
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_two_models_are_compared_on_the_same_texts(
+    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "mine")
+    other, _ = classifier()
+    for weight in other.classifier.parameters():
+        weight.data.neg_()  # of each text the other class, of each word the other sign
+    saved(tmp_path / "other", other)
+    texts, labels = made_up(30)
+    rows = [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    words = ["inspect", "model=mine", "data.path=texts.csv", "accelerator=cpu"]
+    said = command(*words, "against=other")
+    assert re.search(r"percentage points above other: accuracy [-+]\d", said)
+    assert re.search("^other: ", said, re.MULTILINE)
+    named = re.search(r"words that add more here than in other: (.+)", said)
+    assert named is not None
+    assert {part.split()[0] for part in named[1].split("; ")} <= {*" ".join(texts).split()}
+    saved(tmp_path / "three", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
+    refused = command(*words, "against=three", code=2)
+    assert "against: expected a classifier with 2 classes, got three with 3" in refused

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 import foreign_classifiers
@@ -154,6 +156,46 @@ def test_what_is_no_text_is_said(text: Any) -> None:
     model, tokenizer = foreign_classifiers.classifier("bert")
     with pytest.raises(DataError, match="text: expected a text, got"):
         headscope.show(model, tokenizer, text)
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+def test_a_text_of_which_a_decoder_reads_no_token_is_said(family: str) -> None:
+    _, tokenizer = foreign_classifiers.classifier("bert")
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A", pair="$A $B", special_tokens=[]
+    )
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=len(tokenizer),
+        hidden_size=12,
+        num_attention_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=12,
+        pad_token_id=0,
+    )
+    model = getattr(transformers, f"{family}ForSequenceClassification")(config).eval()
+    assert SequenceClassifier(model, tokenizer).probe(TEXT).text.special == []
+    headscope.show(model, tokenizer, TEXT)
+    with pytest.raises(DataError, match="text: expected one with a token, got ''"):
+        headscope.show(model, tokenizer, "")
+
+
+def test_a_model_of_choices_is_no_sequence_classifier() -> None:
+    model, tokenizer = foreign_classifiers.classifier("bert")
+    choices = transformers.BertForMultipleChoice(model.config).eval()
+    with pytest.raises(ValueError, match="BertForMultipleChoice: expected a sequence classifier"):
+        headscope.show(choices, tokenizer, TEXT)
+
+
+def test_of_a_network_without_attention_no_remedy_is_named() -> None:
+    _, tokenizer = foreign_classifiers.classifier("bert")
+    config = transformers.FNetConfig(
+        vocab_size=len(tokenizer), hidden_size=12, num_hidden_layers=1, intermediate_size=12
+    )
+    found = abilities(transformers.FNetForSequenceClassification(config).eval(), tokenizer, TEXT)
+    assert found.explained == ""
+    assert found.observed == found.ablated
+    assert found.observed.endswith("so there are no attention maps and no heads to ablate")
 
 
 def test_a_model_that_ends_in_a_softmax_is_told() -> None:

@@ -152,6 +152,13 @@ def test_what_cannot_be_read_is_rejected_in_one_line(case: str, tmp_path: Path) 
     assert "\n" not in str(refusal.value)
 
 
+def test_of_an_adapter_of_peft_the_way_to_a_whole_model_is_said(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    save_file({"lora_A": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(ConfigError, match=r"adapter of PEFT; merge it .*merge_and_unload\(\)"):
+        find_checkpoint("model.path", str(tmp_path))
+
+
 def test_code_that_a_checkpoint_names_beside_a_known_model_is_not_run(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, "bert", TEXTS * 5)
     (tmp_path / "code.py").write_text("raise SystemExit('this code was run')")

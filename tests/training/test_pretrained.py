@@ -84,6 +84,11 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
     assert index.heads == [HEADS] * LAYERS
     assert index.texts[0].tokens[0] == tokenizer.cls_token
     assert index.texts[0].readout == 0
+    with (
+        capture(run.model),
+        pytest.raises(ValueError, match=r"predict: expected no capture .* call run\.maps\(texts\)"),
+    ):
+        run.predict(texts[:1])
     (maps,) = run.maps(texts[:1])
     assert next(iter(maps.values())).shape[0] == HEADS
     explanation = run.explain(texts[0])
@@ -199,6 +204,7 @@ def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) ->
         train(config)
 
 
+@pytest.mark.filterwarnings("default:.*are unknown to the checkpoint:UserWarning")
 @pytest.mark.parametrize("family", ["bert", SLOW[0]])
 def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_path: Path) -> None:
     words = [a + b for a in "abcdefghi" for b in "jklmnopqr"]

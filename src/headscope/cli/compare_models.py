@@ -1,6 +1,7 @@
 """A classifier of transformers, which heads matter in it, and how two differ on the same texts."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -124,7 +125,7 @@ def words_apart(
 ) -> list[tuple[str, float]]:
     """Return the words whose contributions to the given classes differ most, with the difference.
 
-    A word is what stands between spaces: the models may have tokenizers of their own.
+    Words are those of the text as people read it: the models may have tokenizers of their own.
     """
     differences: dict[str, list[float]] = {}
     for text, label in zip(texts, labels, strict=True):
@@ -134,6 +135,7 @@ def words_apart(
             name = model.labels[label]
             tokens = probe.text.tokens
             found = explain(model, probe.batch, tokens, model.reading, label=name)
+            found = replace(found, spans=probe.text.words)
             for word, value in found.ranked_words():
                 sums[word] = sums.get(word, 0.0) + sign * value
         for word, value in sums.items():

@@ -165,7 +165,7 @@ class PretrainedClassifier(Pretrained):
         """
         known = nullcontext() if features is None else self._above(features)
         with known:
-            if self.reads_padding and key_padding_mask is not None and features is None:
+            if key_padding_mask is not None and features is None and self.reads_padding:
                 return self._one_by_one(token_ids, key_padding_mask, segment_ids)
             logits: Tensor = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
         return logits

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -11,10 +12,10 @@ from headscope.attention.functional import AttentionCall
 from headscope.ground.errors import UserError, first_line, listed
 from headscope.heads.capture import ablate, eval_mode, headed_layers, logits_of, observe
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
+from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.checkpoint import why_not_trained
-from headscope.record.explanation import MOST_MISSED, signed
+from headscope.record.explanation import MOST_MISSED, Explanation, signed
 
 # What a model that is called in vain raises.
 RAISED = (
@@ -91,13 +92,19 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         tokens = ["" for _ in batch.token_ids[0]]
         parts = explain(classifier, batch, tokens, classifier.reading)
         found["missed"] = parts.miss
-        if abs(parts.miss) <= 10 * MOST_MISSED:
-            return ""
-        missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
-        return f"{missed} is not attributed, by {parts.unknown}"
+        return _missed(parts)
 
     found |= {ability.__name__: _reason(ability) for ability in (observed, ablated, explained)}
     return Abilities(**found)
+
+
+def _missed(parts: Explanation) -> str:
+    if not isfinite(parts.miss):
+        return NO_NUMBERS
+    if abs(parts.miss) <= 10 * MOST_MISSED:
+        return ""
+    missed = f"{signed(parts.miss)} of {signed(parts.log_odds)}"
+    return f"{missed} is not attributed, by {parts.unknown}"
 
 
 def _reason(ability: Callable[[], str]) -> str:

@@ -9,6 +9,7 @@ Shape letters: B texts, T tokens of the longest, C classes, N texts in all.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ TextOrPair = str | tuple[str, str]
 TOKENS_PER_BATCH = 2048  # padding included
 MOST_UNKNOWN = 0.1  # of a text's tokens; beyond it is said
 MOST_APART = 1e-3  # of logits that are to be the model's own
+NO_NUMBERS = "parts of the log-odds are no finite numbers"
 NO_LOGITS = (
     "expected logits, got rows that sum to 1, as probabilities do; leave out its last softmax, "
     "since contributions are to log-odds"
@@ -114,7 +116,8 @@ class SequenceClassifier(PretrainedClassifier):
         texts = (text,) if isinstance(text, str) else tuple(text)
         encoded = self._encode([text], return_special_tokens_mask=True)
         if not encoded["input_ids"][0]:
-            raise DataError(f"text: expected one with a token, got {shown(text)}, which has none")
+            given = shown(repr(text))
+            raise DataError(f"text: expected one with a token, got {given}, which has none")
         batch = self._batch(encoded, [0], torch.tensor([-1]))
         self._check_call(batch)
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
@@ -188,6 +191,9 @@ class SequenceClassifier(PretrainedClassifier):
         if unknown > MOST_UNKNOWN:
             notes["unknown"] = f"{unknown:.0%} of the tokens are unknown to the tokenizer"
             warn(f"{notes['unknown']}, so the model has not read these words")
+        if output.explanation is not None and not isfinite(output.explanation.miss):
+            notes["contributions"] = NO_NUMBERS
+            warn(f"contributions: {NO_NUMBERS}")
         apart = self._apart(text, probe)
         if apart > MOST_APART:
             notes["logits"] = f"differ by {apart:.2g} from those that the model gives by itself"
