@@ -181,8 +181,8 @@ def test_padding_moves_no_contribution_of_a_network_on_features(tmp_path: Path) 
     report = train(replace(config, model=model))
     assert report is not None
     run = load_run(report.folder)
-    rows = [("a lovely film of the day",), ("awful",)]
-    whole = split_likeliest(run.model, TextBatches(run.encode(rows))[[0, 1]], run.reading)
+    rows = [(row["text"],) for row in reviews()[:9]]  # more than the width
+    whole = split_likeliest(run.model, TextBatches(run.encode(rows))[[*range(9)]], run.reading)
     for number, row in enumerate(rows):
         alone = split_likeliest(run.model, TextBatches(run.encode([row]))[[0]], run.reading)
         T = alone.words.shape[1]
