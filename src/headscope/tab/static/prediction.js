@@ -61,9 +61,9 @@ function Announced({ words }) {
 }
 
 /* Whether the text is empty, or more than half of its tokens are unknown to the model. */
-function isUnseenText({ tokens, special, unknown = [] }) {
+function isUnseenText({ tokens, special, unknown }) {
   const all = tokens.length - (special ?? []).length;
-  return all <= 0 || unknown.length > UNSEEN * all;
+  return all <= 0 || (unknown ?? []).length > UNSEEN * all;
 }
 
 /* The colours of the class that is asked for, and of the one that it is held against. */
@@ -121,7 +121,8 @@ function offerOf(store, { asked, against }) {
 
 /* What to mind: [words, class] of each line. */
 function factsOf({ shownText, index, maps }, predicted, isUnseen) {
-  const { label, tokens, special, unknown = [] } = shownText;
+  const { label, tokens, special } = shownText;
+  const unknown = shownText.unknown ?? [];
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
