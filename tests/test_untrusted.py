@@ -243,9 +243,9 @@ def test_a_record_is_no_larger_than_it_may_be_before_it_is_read(tmp_path: Path) 
     folder = write_record(tmp_path)
     path = next(folder.glob("*.npz"))
     weights = "text_0/layer_0/weights"
-    compressed(path, {weights: np.zeros(129 * 2**20, np.uint8)})
+    compressed(path, {weights: np.zeros(257 * 2**20, np.uint8)})
     assert path.stat().st_size < 2**20
-    with pytest.raises(RecordError, match=r"step_0+7.npz: expected at most 128 MiB, got 129"):
+    with pytest.raises(RecordError, match=r"step_0+7.npz: expected at most 256 MiB, got 257"):
         read_text(path, 0)
     compressed(path, {"roles/score": np.zeros(2**20 + 1)})
     with pytest.raises(RecordError, match="expected at most 4 MiB, got 8"):
