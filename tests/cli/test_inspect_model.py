@@ -113,7 +113,7 @@ def test_its_heads_are_shown_and_ranked_as_a_user_would_ask_for_it(
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     words = ["inspect", "model=mine", "data.path=texts.csv", "accelerator=cpu"]
     said = command(*words, "text=the film was not bad", "texts=60", "output=a.html")
-    assert said.startswith("7 tokens; praise 0.")
+    assert said.startswith("text: the film was not bad\n7 tokens; praise 0.")
     assert "words: " in said
     assert re.search("heads (help|alone|matter)|the same class", said)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

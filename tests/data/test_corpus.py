@@ -364,4 +364,4 @@ def test_the_files_of_each_split_are_named(tmp_path: Path) -> None:
         found = load_corpus(DataConfig(path=str(tmp_path), cache_dir=str(tmp_path / "cache")))
     assert found.facts["files"] == {"train": ["train.csv", "train_old.csv"], "test": ["test.csv"]}
     path = str(tmp_path / "train.csv")
-    assert load_corpus(DataConfig(path=path)).facts["files"] == {"train": [path]}
+    assert load_corpus(DataConfig(path=path)).facts["files"] == {"train": [Path(path).name]}

@@ -95,12 +95,12 @@ def load_folder(path: Path, config: DataConfig) -> DatasetDict:
 
 
 def files_of(config: DataConfig) -> dict[str, list[str]]:
-    """Return the files of each split; those of a folder by their names in it. The Hub has none."""
+    """Return the files of each split, those of a folder by their names in it. The Hub has none."""
     path = Path(config.path)
     if config.path == EMBEDDED or not is_local(config.path):
         return {}
     if not path.is_dir():
-        return {split: [file] for split, file in own_files(config)}
+        return {split: [Path(file).name] for split, file in own_files(config)}
     with quiet():
         files = datasets.load_dataset_builder(str(path), config.name).config.data_files or {}
     return {

@@ -209,7 +209,8 @@ class SequenceClassifier(PretrainedClassifier):
                 *texts, truncation=True, max_length=self.max_tokens, return_tensors="pt"
             )
         with eval_mode(self), torch.no_grad():
-            own = logits_in(self.model(**{name: ids.to(device) for name, ids in encoded.items()}))
+            given = {name: ids for name, ids in encoded.items() if accepts(self.model, name)}
+            own = logits_in(self.model(**{name: ids.to(device) for name, ids in given.items()}))
             found = self(*moved(probe.batch, device).inputs)
         return float((own.float() - found.float()).abs().max())
 
