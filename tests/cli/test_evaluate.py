@@ -159,7 +159,9 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
         with pytest.raises(DataError, match=message):
             against(write(tmp_path / "wrong.csv", wrong))
     gap = [*other[:7], {"text": other[7]["text"]}]  # a row without the column abstains
-    assert "only this run is right: 4 texts" in against(write(tmp_path / "gap.jsonl", gap))
+    shown = against(write(tmp_path / "gap.jsonl", gap))
+    assert "only this run is right: 4 texts" in shown
+    assert "of its texts have no prediction; these count as wrong" in shown
 
 
 def test_scores_of_two_files_of_one_name_are_both_kept(plain: Trained, tmp_path: Path) -> None:

@@ -269,6 +269,9 @@ def compared(
     only_theirs = int((is_other_right & ~is_right).sum())
     accuracy = is_other_right.double().mean().item()
     show_line(console, f"{name}: accuracy {accuracy:.4f}")
+    unanswered = int((~others.any(dim=1)).sum())
+    if unanswered and not run.config.data.multi_label:
+        show_line(console, f"{unanswered} of its texts have no prediction; these count as wrong")
     show_line(console, above(name, found))
     show_line(console, f"only this run is right: {only_ours} texts; only {name}: {only_theirs}")
     return {

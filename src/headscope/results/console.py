@@ -149,4 +149,5 @@ def show_words(console: Console, words: Mapping[str, Mapping[str, Sequence[Any]]
         for word, (mean, interval, n) in numbers.items():
             error = "" if interval is None else f" ± {interval:.2f}"
             named.append(f"{word} {signed(mean)}{error} ({n})")
-        show_line(console, f"  {label}: {', '.join(named)}")
+        listed_words = ", ".join(named) or "no word that is in enough texts"
+        show_line(console, f"  {label}: {listed_words}")
