@@ -26,6 +26,7 @@ from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import import_transformers
 from headscope.record.explanation import WORDS_NAMED, signed
 from headscope.results.baseline import above, differences
+from headscope.results.scores import predicted_classes
 from headscope.runs.prediction import best_device
 from headscope.settings.commands import InspectConfig
 
@@ -117,7 +118,7 @@ def _answers(
     with torch.no_grad(), eval_mode(model):
         logits = torch.cat([logits_of(model, batch).cpu() for batch in batches])
     order = torch.cat([batch.rows for batch in batches]).argsort()
-    return model.objective.predicted(model.objective.probabilities(logits[order].double()))
+    return predicted_classes(model.objective, logits[order])
 
 
 def words_apart(

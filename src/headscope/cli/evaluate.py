@@ -30,7 +30,7 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
-from headscope.results.scores import SCORES, Scores, calibration, scores
+from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.run import Run, load_run
@@ -255,7 +255,7 @@ def compared(
     """
     run = scored.run
     truth = run.objective.has(scored.targets, len(run.labels))
-    ours = run.objective.predicted(run.objective.probabilities(scored.logits.double()))
+    ours = predicted_classes(run.objective, scored.logits)
     others = torch.tensor([[label in answer for label in run.labels] for answer in theirs])
     if not others.any():
         raise DataError(

@@ -60,7 +60,6 @@ BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
 MOST_COLUMNS = 2  # of settings; the values of more, or of wider ones, stand below the table
-UNBOUNDED = 10_000  # a screen on which any table fits
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
 
@@ -334,7 +333,7 @@ def _print_table(
     console: Any, rows: list[dict[str, Any]], swept: Sequence[str], results: Sequence[str]
 ) -> None:
     """Print the table of configurations, the settings below it where they do not fit."""
-    from headscope.ground.terminal import show_line  # heavy
+    from headscope.ground.terminal import UNBOUNDED, show_line  # heavy
 
     screen = _screen_table(rows, results)
     unbounded = console.options.update(width=UNBOUNDED)

@@ -24,6 +24,7 @@ from headscope.ground.errors import on_screen
 from headscope.ground.files import check_links
 
 SECONDS_BETWEEN_LINES = 30.0
+UNBOUNDED = 10_000  # columns of a screen on which any table fits
 PHASE = (
     TextColumn("{task.description}"),
     BarColumn(20),

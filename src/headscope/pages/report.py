@@ -147,7 +147,8 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "predicted": [place(report.predictions[row].label) for row in drawn],
         "confidence": [_confidence(report.predictions[row]) for row in drawn],
     }
-    rows = _listed_rows(report, words, drawn)
+    heads = _through_heads(report)
+    rows = _listed_rows(report, words, drawn, heads)
     content: dict[str, Any] = {
         "name": name,
         "size": len(report.texts),
@@ -160,7 +161,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "answers": [*places],
         "confidence": [_confidence(report.predictions[row]) for row in rows],
         "unfamiliar": [report.predictions[row].is_unfamiliar for row in rows],
-        "heads": [*map(_through_heads(report).get, rows)],
+        "heads": [*map(heads.get, rows)],
         "names": report.heads,
         "words": words,
     }
@@ -179,7 +180,9 @@ def _through_heads(report: TextsReport) -> dict[int, list[float]]:
     return {text.row: text.tokens[:, 1:].sum(axis=0).round(3).tolist() for text in report.parts}
 
 
-def _listed_rows(report: TextsReport, words: Listed, drawn: Sequence[int]) -> list[int]:
+def _listed_rows(
+    report: TextsReport, words: Listed, drawn: Sequence[int], heads: dict[int, list[float]]
+) -> list[int]:
     """Return the rows of the texts that the page lists; see `report_content`."""
     shown = {row for sides in words["mean"].values() for side in sides for *_, row in side}
     given = zip(report.given, report.predictions, strict=True)
@@ -187,7 +190,6 @@ def _listed_rows(report: TextsReport, words: Listed, drawn: Sequence[int]) -> li
     wrong.sort(key=lambda row: -_confidence(report.predictions[row]))
     first = wrong[:1]  # the text that the page opens with
     order = dict.fromkeys([*first, *sorted(shown), *wrong, *drawn])
-    heads = _through_heads(report)
     rows: list[int] = []
     room = LISTED_MB * MB
     for row in order:

@@ -26,8 +26,13 @@ from headscope.data.tokenizer import KATAKANA
 from headscope.ground.errors import ConfigError, DataError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import ablate, headed_layers
-from headscope.model.objective import ONE_CLASS, Classes, MultiLabel, Objective
-from headscope.results.scores import SCORES, Scores, best_thresholds, scores
+from headscope.model.objective import (
+    ONE_CLASS,
+    Classes,
+    MultiLabel,
+    Objective,
+)
+from headscope.results.scores import SCORES, Scores, best_thresholds, predicted_classes, scores
 
 # Read by characters are texts with less white space than this, or with more letters of Chinese,
 # Japanese and Korean than this.
@@ -54,7 +59,7 @@ class Compared:
     @classmethod
     def of(cls, name: str, logits: Tensor, labels: Tensor, objective: Objective) -> "Compared":
         """Return what a classifier's logits of the test texts give."""
-        predicted = objective.predicted(objective.probabilities(logits.double()))
+        predicted = predicted_classes(objective, logits)
         return cls(name, scores(logits, labels, objective), predicted)
 
     def content(self, labels: list[str]) -> dict[str, Any]:

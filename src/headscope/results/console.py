@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from headscope.ground.errors import listed
-from headscope.ground.terminal import plain_table, show_line
+from headscope.ground.terminal import UNBOUNDED, plain_table, show_line
 from headscope.record.explanation import signed
 from headscope.results.baseline import above
 from headscope.results.metrics import (
@@ -26,7 +26,6 @@ MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBo
 MOST_HEADS = 6  # in a table
 FEW_TEXTS = 50  # one text is two points of accuracy
 COUNTS = ("TP", "FN", "FP", "TN")
-UNBOUNDED = 10_000  # a screen on which any table fits
 
 
 def show_facts(console: Console, folder: Path, facts: dict[str, Any]) -> None:

@@ -15,9 +15,14 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
-from headscope.model.objective import ONE_CLASS, Objective, Reading, thresholds_of
+from headscope.model.objective import (
+    ONE_CLASS,
+    Objective,
+    Reading,
+    thresholds_of,
+)
 from headscope.results.baseline import Compared, differences
-from headscope.results.scores import Scores, calibration
+from headscope.results.scores import Scores, calibration, predicted_classes
 from headscope.runs.abstaining import Point
 from headscope.runs.folder import METRICS, save_json
 from headscope.runs.setup import Chosen
@@ -63,7 +68,7 @@ class Results:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
         if other is None:
             return
-        ours = self.objective.predicted(self.objective.probabilities(self.logits.double()))
+        ours = predicted_classes(self.objective, self.logits)
         truth = self.objective.has(self.targets, len(self.labels))
         other.differences = differences(ours, other.predicted, truth)
         self.compared[name] = other

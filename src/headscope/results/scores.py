@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import (
     confusion_matrix,
@@ -83,6 +83,11 @@ class Scores:
             for label, precision, recall, f1, count in rows
         }
         return {**self.values(), "confusion": self.confusion, "classes": classes}
+
+
+def predicted_classes(objective: Objective, logits: Float[Tensor, "N C"]) -> Bool[Tensor, "N C"]:
+    """Return which classes are predicted: of the probabilities in float64."""
+    return objective.predicted(objective.probabilities(logits.double()))
 
 
 def scores(
