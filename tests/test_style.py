@@ -1,8 +1,10 @@
 """How the code reads: short functions, few parameters, small files and folders, words of the field, names that exist.
 
 CEILINGS hold the totals. They are there against forgetting, and no target: a clearer line is worth
-its place. They were raised once, from 18,800 / 4,750 / 131,500 / 17,000, for what four issues asked
-(one table of heads and words, every family, untrusted folders, what goes in comes out). `python tests/test_style.py` prints what is measured.
+its place. They were raised twice: from 18,800 / 4,750 / 131,500 / 17,000 for what four issues asked
+(one table of heads and words, every family, untrusted folders, what goes in comes out), and by 1,150
+lines for what four more allow (quick, accurate, the lesson, a month later: 200, 300, 150, 500).
+`python tests/test_style.py` prints what is measured.
 """
 
 import ast
@@ -19,11 +21,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 20_700,
+    "lines of Python": 21_850,
     "lines of JavaScript and CSS": 5_550,
-    "nodes": 148_000,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 18_700,
-    "English words of the docs": 18_000,
+    "nodes": 156_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 19_900,
+    "English words of the docs": 18_600,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.3,
