@@ -1,7 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,19 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import (
-    class_numbers,
-    label_name,
-    lists_in_text,
-    numbers,
-    split_labels,
-    text_rows,
-)
-from headscope.data.rows import read_own
+from headscope.data.columns import numbers, text_rows
 from headscope.data.splits import text_keys
-from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
+from headscope.ground.errors import ConfigError, DataError, listed, warn
 from headscope.ground.files import check_links, write_free
-from headscope.ground.plain_rows import Row, from_csv_cell
-from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
+from headscope.results.predictions_file import answers_in
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
+from headscope.runs.rules import labelled_of, rule_of, show_rule
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import texts_of
 from headscope.settings.checks import message
@@ -49,6 +40,7 @@ class Scored:
     texts: list[tuple[str, ...]]
     logits: Float[Tensor, "N C"]
     targets: Int[Tensor, "N *C"]
+    is_unfamiliar: Bool[np.ndarray, " N"]
 
     def scores(self) -> Scores:
         """Return the scores on all of the texts."""
@@ -57,7 +49,8 @@ class Scored:
     def only(self, rows: Bool[np.ndarray, " N"]) -> "Scored":
         """Return the same of some of the texts."""
         texts = [text for text, is_one in zip(self.texts, rows, strict=True) if is_one]
-        return Scored(self.run, self.split, texts, self.logits[rows], self.targets[rows])
+        kept = (self.logits[rows], self.targets[rows], self.is_unfamiliar[rows])
+        return Scored(self.run, self.split, texts, *kept)
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
@@ -70,6 +63,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     console = terminal(console)
     run = load_run(config.run)
     check_links(run.folder)
+    rule = rule_of(config, run, console)
     scored = _scored(config, run, console)
     found = scored.scores()
     data = config.data or run.config.data
@@ -87,6 +81,10 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": _show(console, title, scored, found),
     }
+    if rule is not None:
+        show_line(console, "on these texts:")
+        labelled = labelled_of(run, scored.logits, scored.targets)
+        content["abstaining"] = show_rule(console, run, rule, labelled, scored.is_unfamiliar)
     is_learned = learned_by(run, scored.texts)
     content["learned"] = None if is_of_training else show_learned(console, scored, is_learned)
     if config.against is not None:
@@ -111,7 +109,7 @@ def _scored(config: EvaluateConfig, run: Run, console: Console) -> Scored:
         sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
         batches = BatchLoader(texts, sampler)
         logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
-    return Scored(run, split, rows, logits, targets)
+    return Scored(run, split, rows, logits, targets, run.unfamiliar(texts.texts))
 
 
 def _show(console: Console, title: str, scored: Scored, found: Scores) -> dict[str, Any] | None:
@@ -189,7 +187,7 @@ def _answers(
     run = scored.run
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
+        return answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
@@ -203,47 +201,6 @@ def _answers(
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
     return [each.labels for each in other.predict(scored.texts)], is_learned
-
-
-def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
-    """Return the column `prediction` of a file that has a row for each text."""
-
-    def fits(rows: list[Row]) -> bool:
-        answers = _predictions(rows, f"against={path}", run)
-        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
-
-    rows = read_own(path, "prediction", fits)
-    if len(rows) != len(texts):
-        expected = f"expected a row for each of {len(texts)} texts"
-        raise DataError(f"against={path}: {expected}, got {len(rows)}")
-    column = run.config.data.text_column
-    for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
-        given = row.get(column, text)
-        cell = csv_cell(text)
-        if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
-            raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
-    return _predictions(rows, f"against={path}", run)
-
-
-def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
-    """Return the classes of each row by name; others as they are written."""
-    data = run.config.data
-    given = [row.get("prediction") for row in rows]
-    cells = ["" if cell is None else cell for cell in given]
-    if data.multi_label:
-        cells = [
-            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
-            for cell in lists_in_text(cells, where, data)
-        ]
-    answers = [
-        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
-    ]
-    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
-    unguarded = {name: from_csv_cell(name) for name in {*chain.from_iterable(answers)}}
-    numbers = class_numbers(run.labels, [*unguarded, *unguarded.values()])
-    names = {name: run.labels[number] for name, number in numbers.items()}
-    names = {name: names[bare] for name, bare in unguarded.items() if bare in names} | names
-    return [[names.get(name, name) for name in answer] for answer in answers]
 
 
 def compared(

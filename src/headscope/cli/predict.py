@@ -11,18 +11,20 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from headscope.data.batching import EncodedTexts
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
-from headscope.ground.errors import ConfigError, DataError, RunError, shown
+from headscope.ground.errors import DataError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
-from headscope.runs.abstaining import chosen_confidence
+from headscope.runs.answering import AnswerRule
 from headscope.runs.prediction import best_device
-from headscope.runs.run import Run, load_run
+from headscope.runs.rules import rule_of
+from headscope.runs.run import Prediction, Run, load_run
 from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
@@ -41,8 +43,8 @@ def predict(config: PredictConfig) -> int:
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
     joined as in the data, or a list in JSON. Columns of the input that have these names are kept as
-    input_prediction and so on. With `min_confidence` or `target_accuracy` the prediction is empty
-    where the column `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column
+    input_prediction and so on. By a key of `Abstains` the prediction is empty where the column
+    `abstained` has a reason: confidence, cost, or unfamiliar. With `reasons`, a column
     has the words that add most to the log-odds of the prediction against the runner-up:
     `Run.explain`.
 
@@ -50,26 +52,26 @@ def predict(config: PredictConfig) -> int:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
     """
     run = load_run(config.run)
-    least = _least_confidence(config, run)
+    console = terminal(Console(stderr=True))
+    rule = rule_of(config, run, console)
     data = run.config.data
     columns = {"text_column": config.text_column or data.text_column}
     if data.text_pair_column:
         columns["text_pair_column"] = config.text_pair_column or data.text_pair_column
-    console = terminal(Console(stderr=True))
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
         show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
     run.model.to(best_device(config.accelerator))
     counts: Counter[str] = Counter()
     added = [PREDICTION, *map("probability_{}".format, run.labels)]
-    added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
+    added += [ABSTAINED] * (rule is not None) + [REASONS] * config.reasons
     with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
         windows = encoded(run, _rows(config, columns, counts))
         answers = chain.from_iterable(
-            _answers(config, run, window, least, counts, bar) for window in windows
+            _answers(config, run, window, rule, counts, bar) for window in windows
         )
         write_rows(config.output, answers, [*columns.values(), *added])
-    _print_notes(console, config, counts, least)
+    _print_notes(console, config, counts, rule is not None)
     return counts["rows"]
 
 
@@ -111,7 +113,7 @@ def _answers(
     config: PredictConfig,
     run: Run,
     window: Window,
-    least: float | None,
+    rule: AnswerRule | None,
     counts: Counter[str],
     bar: Bar,
 ) -> Iterator[Row]:
@@ -120,7 +122,8 @@ def _answers(
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    for (row, parts), found in zip(rows, predictions, strict=True):
+    chosen, why = _decided(run, rule, predictions)
+    for number, ((row, parts), found) in enumerate(zip(rows, predictions, strict=True)):
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
@@ -130,12 +133,10 @@ def _answers(
         shares = found.probabilities
         answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
         counts["unfamiliar"] += found.is_unfamiliar
-        if least is not None:
-            reason = "" if max(shares.values()) >= least else "confidence"
-            answer[ABSTAINED] = reason = "unfamiliar" if found.is_unfamiliar else reason
-            if reason:
-                answer[PREDICTION] = ""
-                counts["abstained"] += 1
+        if rule is not None:
+            answer[ABSTAINED] = why[number]
+            answer[PREDICTION] = "" if why[number] else chosen[number]
+            counts["abstained"] += bool(why[number])
         if config.reasons:
             likeliest = max(shares, key=shares.__getitem__)
             answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
@@ -144,8 +145,20 @@ def _answers(
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 
+def _decided(
+    run: Run, rule: AnswerRule | None, predictions: list[Prediction]
+) -> tuple[list[str], list[str]]:
+    """Return by a rule the class of each text, and why it is no answer."""
+    if rule is None:
+        return [], []
+    shares = np.array([[*each.probabilities.values()] for each in predictions])  # [N, C]
+    is_unfamiliar = np.array([each.is_unfamiliar for each in predictions])
+    chosen, why = rule.answer(shares, is_unfamiliar)
+    return [run.labels[number] for number in chosen], why
+
+
 def _print_notes(
-    console: Console, config: PredictConfig, counts: Counter[str], least: float | None
+    console: Console, config: PredictConfig, counts: Counter[str], abstains: bool
 ) -> None:
     """Print what the reader of the answers should know."""
     rows = counts["rows"]
@@ -153,7 +166,7 @@ def _print_notes(
         note = f"note: {empty} of {rows} texts are empty; they get the prediction for no text"
         show_line(console, note)
     unfamiliar = counts["unfamiliar"]
-    if least is not None:
+    if abstains:
         abstained = f"abstained on {counts['abstained']} of {rows} texts"
         show_line(console, f"{abstained}, {unfamiliar} of them unfamiliar")
     elif unfamiliar:
@@ -164,17 +177,3 @@ def _print_notes(
         show_line(console, f"texts labelled: {rows}, in {config.output}")
     elif rows == 0:
         show_line(console, "0 texts")
-
-
-def _least_confidence(config: PredictConfig, run: Run) -> float | None:
-    """Return the probability below which a text gets no label; None if all get one."""
-    if config.min_confidence is None and config.target_accuracy is None:
-        return None
-    if run.config.data.multi_label:
-        key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
-        raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
-    if config.target_accuracy is None:
-        return config.min_confidence
-    if run.chosen.curve is None:
-        raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
-    return chosen_confidence(run.chosen.curve, config.target_accuracy)

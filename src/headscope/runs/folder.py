@@ -14,21 +14,26 @@
 
 The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (a
 checkpoint's config.json), ngrams (how they are numbered; their keys are a tensor), digests (of the
-data), and chosen: what the validation texts have chosen. Nothing in it is unpickled. Free of
-lightning, so that predicting starts fast.
+data), date, and chosen: what the validation texts have chosen. Beside the weights are the logits
+and labels of the validation texts. Nothing in it is unpickled. Free of lightning, so that
+predicting starts fast.
 """
 
+import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from jaxtyping import Float, Int
 from pydantic import TypeAdapter
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
@@ -40,19 +45,56 @@ CONFIG = "config.yaml"
 COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
+VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
+MOST_NUMBERS = 2**22  # in it, 16 MiB
 DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
 
 
-def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:
-    """Write model.safetensors; before, remove what was made from the old weights."""
+def save_model(
+    folder: Path,
+    setup: Setup,
+    model: nn.Module,
+    chosen: Chosen,
+    validation: tuple[Float[Tensor, "N C"], Int[Tensor, " N"]] | None = None,
+) -> None:
+    """Write model.safetensors; before, remove what was made from the old weights.
+
+    Of very many logits and labels of `validation` some are kept, evenly spaced.
+    """
     for name in DERIVED_FILES:
         (folder / name).unlink(missing_ok=True)
     weights = model.state_dict().items()
     # A tensor that two layers share is written twice: a file has no shared ones.
     tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
-    metadata = setup.metadata() | {"chosen": json.dumps(asdict(chosen))}
-    content = save(tensors | setup.tensors(), metadata)
+    if validation is not None:
+        logits, labels = validation
+        step = -(-logits.shape[0] * (logits.shape[1] + 1) // MOST_NUMBERS)
+        tensors[VALIDATION] = torch.cat([logits.float(), labels[:, None]], dim=1)[:: max(1, step)]
+    facts = {"chosen": asdict(chosen), "date": date.today().isoformat()}
+    texts = {key: json.dumps(value) for key, value in facts.items()}
+    content = save(tensors | setup.tensors(), setup.metadata() | texts)
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
+
+
+def model_name(folder: Path) -> str:
+    """Return the start of the SHA-256 of model.safetensors, and the day on which it was written."""
+    path = folder / WEIGHTS
+    with reading(path), safe_open(path, "pt") as file, path.open("rb") as content:
+        day = json.loads((file.metadata() or {}).get("date", '""'))
+        return f"{hashlib.file_digest(content, 'sha256').hexdigest()[:12]} {day}".strip()
+
+
+def load_validation(folder: Path) -> tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]:
+    """Read logits and labels of the validation texts; RunError for a run that keeps none."""
+    path = folder / WEIGHTS
+    with reading(path), safe_open(path, "pt") as file:
+        if VALIDATION not in file.keys():  # noqa: SIM118
+            raise RunError(
+                f"run={folder}: keeps no logits of its validation texts: it is of an older version "
+                "or was stopped; train it again, or give min_confidence=..."
+            )
+        table = file.get_tensor(VALIDATION)
+    return table[:, :-1], table[:, -1].long()
 
 
 def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
@@ -86,8 +128,8 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
-        tensors.pop(NGRAMS, None)
-        tensors.pop(LEARNED, None)
+        for name in (NGRAMS, LEARNED, VALIDATION):
+            tensors.pop(name, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
         setup.check_weights(tensors)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -144,6 +145,10 @@ class Run:
         """Return the token ids and n-grams of texts or pairs."""
         return encode_texts(self.tokenizer, parts, self.evidence)
 
+    def unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
+        """Return which texts have more unknown tokens than texts of training."""
+        return unknown_share(self.tokenizer, texts) > self.chosen.most_unknown
+
     def label(self, texts: EncodedTexts, tokens_per_batch: int | None = None) -> list[Prediction]:
         """Return the prediction for each encoded text; arguments and errors as in `predict`."""
         with lock_of(self.model):
@@ -162,7 +167,7 @@ class Run:
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
-        is_unfamiliar = (unknown_share(self.tokenizer, texts) > self.chosen.most_unknown).tolist()
+        is_unfamiliar = self.unfamiliar(texts).tolist()
         for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
             labels = [answer] if isinstance(answer, str) else answer
             by_name = dict(zip(self.labels, row, strict=True))

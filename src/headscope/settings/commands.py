@@ -61,6 +61,7 @@ class WritesFile(Settings):
         return [] if output in (None, "-") else [Path(output)]
 
     def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
         for number, path in enumerate(self.outputs()):
             file = f"a place where {path.name}" if number else "a file that"
             if number == 0 and path.suffix not in self.endings:
@@ -69,6 +70,54 @@ class WritesFile(Settings):
                 yield "output", f"{file} is a file" if number else "the name of a file"
             elif path.exists() and path.stat().st_size and not self.overwrite:
                 yield "output", f"{file} does not exist", "overwrite=true replaces it"
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(config=STRICT, frozen=True, kw_only=True)
+class Abstains(Settings):
+    """A command that leaves texts without an answer, by at most one of these keys."""
+
+    min_confidence: Share | None = key(
+        None,
+        "abstain below this probability, and on texts unlike those of training: the "
+        "prediction is empty, the column abstained says why",
+        kw_only=True,
+    )
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
+        None,
+        "abstain below the probability from which this share of the validation texts "
+        "was right, and on texts unlike those of training",
+        kw_only=True,
+    )
+    target_precision: Share | dict[str, Share] | None = key(
+        None,
+        "the same for each predicted class by itself: one share for all, or {class: share}, "
+        "where a class without a share is always answered",
+        kw_only=True,
+    )
+    costs: PathText | None = key(
+        None,
+        "csv with columns given, predicted, cost: answer the class of least expected cost, and "
+        "abstain where that is cheaper (predicted empty); a confusion without a row costs 1",
+        kw_only=True,
+    )
+
+    def abstains_by(self) -> list[str]:
+        """Return which of the keys are given."""
+        keys = ("min_confidence", "target_accuracy", "target_precision", "costs")
+        return [key for key in keys if getattr(self, key) is not None]
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        for name in self.abstains_by()[1:]:
+            yield name, f"null with {self.abstains_by()[0]}", "give one of the two"
+
+    def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
+        if self.costs is not None and not Path(self.costs).is_file():
+            yield f"costs: expected a csv file that exists, got {self.costs!r}"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -138,7 +187,7 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
 
 @dataclass(config=STRICT, frozen=True)
-class EvaluateConfig(LabelledTextsConfig):
+class EvaluateConfig(LabelledTextsConfig, Abstains):
     """Score a finished run on its test split, or on other data with the same labels."""
 
     against: PathText | None = key(
@@ -154,7 +203,7 @@ class EvaluateConfig(LabelledTextsConfig):
 
 
 @dataclass(config=STRICT, frozen=True)
-class PredictConfig(WritesFile):
+class PredictConfig(WritesFile, Abstains):
     """Label texts with a finished run, in order, whatever the file's size."""
 
     endings = (".csv", ".jsonl")
@@ -171,16 +220,6 @@ class PredictConfig(WritesFile):
     text_column: str | None = key(None, "column with the text; null: the run's")
     text_pair_column: str | None = key(None, "column with the second text; null: the run's")
     reasons: bool = key(False, "add a column with the words that decided; texts run one by one")
-    min_confidence: Annotated[float, Field(ge=0, le=1)] | None = key(
-        None,
-        "abstain below this probability, and on texts unlike those of training: the "
-        "prediction is empty, the column abstained says why",
-    )
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
-        None,
-        "abstain below the probability from which this share of the validation texts "
-        "was right, and on texts unlike those of training",
-    )
     tokens_per_batch: Count | None = key(
         None, "tokens per batch, padding included; null: 2048 on a CPU, else 65536"
     )
@@ -196,24 +235,28 @@ class PredictConfig(WritesFile):
         yield from super()._conflicts()
         if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
             yield "output", "another file than the input"
-        if self.min_confidence is not None and self.target_accuracy is not None:
-            yield "target_accuracy", "null with min_confidence", "give one of the two"
         yield from format_conflicts(self.encoding, self.separator, "")
 
 
 @dataclass(config=STRICT, frozen=True)
-class ExportConfig(Settings):
-    """Write a finished run as ONNX, with a front end that needs no torch."""
+class ExportConfig(Abstains):
+    """Write a finished run as ONNX, with a front end that needs no torch.
+
+    It abstains as `headscope predict` does by the same keys; without one on unfamiliar texts alone.
+    """
 
     run: RunFolder
     output: PathText = Field(description="folder to be written; must not exist, or be empty")
+    reasons: bool = key(False, "write reasons.onnx too: the words that decided, without torch")
 
     def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
         path = Path(self.output)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             yield "output", "a folder that does not exist or is empty"
 
     def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
         for package in ("onnx", "onnxscript"):
             if find_spec(package) is None:
                 remedy = "from the clone: pip install -e '.[onnx]'"

@@ -47,9 +47,11 @@ def evaluate(
             facts_of_data=data.facts(),
             seconds=prepared.seconds,
         )
-        if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
+        is_single = not isinstance(module.objective, MultiLabel)  # which has thresholds instead
+        if is_single:
             _calibrate(results, *validation)
-    save_model(folder, setup, module.model, results.chosen())
+    kept = validation if is_single else None
+    save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
     return results
