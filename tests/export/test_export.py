@@ -23,6 +23,7 @@ from headscope.export import graph
 from headscope.export.graph import export
 from headscope.ground import plain_rows
 from headscope.ground.errors import ConfigError, DataError, RunError
+from headscope.runs import answering
 from headscope.runs.folder import save_model
 from headscope.runs.run import Run, load_run
 from headscope.runs.setup import Chosen, Setup
@@ -32,7 +33,8 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
-sys.modules |= {"ngrams": ngrams, "plain_rows": plain_rows}  # beside classify.py in an export
+beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows}
+sys.modules |= beside  # classify.py in an export
 classify = importlib.import_module("headscope.export.classify")
 Classifier = classify.Classifier
 LABELS = ["bad", "so-so", "Größe 東"]

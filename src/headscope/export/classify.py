@@ -8,7 +8,8 @@
     Classifier("model").predict(["a text", "another"])
 
 A row of the output has the row of the input, the prediction (a list, if texts have any number of
-labels) and the probability of each class.
+labels), the probability of each class, in `abstained` why there is no prediction (confidence, cost
+or unfamiliar), which model it was, and with reasons.onnx the words that decided.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
+from answering import AnswerRule, share_of_unknown
+from ngrams import CHARACTERS, NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
 from plain_rows import Row, as_text, format_of, renamed, rows_of
 from tokenizers import Encoding, Tokenizer, normalizers
 
@@ -35,6 +37,10 @@ MOST_KEPT = 64  # letters of a piece whose word is kept
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 # What a terminal obeys, or that changes the direction: JSON leaves it as it is.
+# Which tokens are one word: letters with apostrophes inside (don't), and points of a number (3.14).
+LETTER = rf"[^\W{CHARACTERS}]"
+WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
+WORDS_OF_REASON = 5
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
 
@@ -43,15 +49,15 @@ class Classifier:
     """An exported model.onnx. OMP_NUM_THREADS says how many threads compute."""
 
     def __init__(self, folder: str | Path = ".") -> None:
-        model = Path(folder, "model.onnx")
-        model.stat()  # an error that names it, if it is missing
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-        providers = ["CPUExecutionProvider"]
-        self.session = onnxruntime.InferenceSession(str(model), options, providers)
+        self.session = session_of(Path(folder, "model.onnx"))
+        reasons = Path(folder, "reasons.onnx")
+        self.words = session_of(reasons) if reasons.exists() else None
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
+        self.model: str = self.settings["model"]  # digest and day of its training run
+        rule = self.settings["rule"]
+        self.rule = None if rule is None else AnswerRule(**rule)
         self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
@@ -74,16 +80,37 @@ class Classifier:
             count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
             batch = order[:count]
             order = order[count:]
-            shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
-            for row, share, chosen in zip(batch, shares, classes, strict=True):
-                names = [self.labels[number] for number in chosen.nonzero()[0]]
-                rows[row] = {"prediction": names if self.settings["multi_label"] else names[0]}
-                for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
-                    rows[row][f"probability_{label}"] = value
+            answers = self.answers([encodings[n] for n in batch], [parts[n] for n in batch])
+            for row, answer in zip(batch, answers, strict=True):
+                rows[row] = answer
         return rows
 
-    def run(self, encodings: list[Encoding], texts: Texts) -> Any:
-        """Return probabilities [B, C] and predicted classes [B, C] of texts, the longest first."""
+    def answers(self, encodings: list[Encoding], texts: Texts) -> list[dict[str, Any]]:
+        """Return the rows of a batch, the longest text first."""
+        tensors = self.tensors(encodings, texts)
+        shares, predicted = self.session.run(["probabilities", "predicted"], tensors)
+        ids = np.concatenate([encoding.ids for encoding in encodings])
+        starts = np.cumsum([0, *map(len, encodings)])
+        unknown = share_of_unknown(ids, starts, self.settings["ends"], self.settings["unknown"])
+        words = self.words.run(["words"], tensors)[0] if self.words is not None else None
+        rows = []
+        for number, share in enumerate(shares):
+            names = [self.labels[label] for label in predicted[number].nonzero()[0]]
+            row: dict[str, Any] = {"prediction": names}
+            for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
+                row[f"probability_{label}"] = value
+            rows.append(row)
+        if self.rule is not None:
+            answered = self.rule.answer(shares, unknown > self.settings["most_unknown"])
+            for row, label, why in zip(rows, *answered, strict=True):
+                row |= {"prediction": "" if why else self.labels[label], "abstained": why}
+        if words is not None:
+            for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
+                row["reasons"] = word_line(sums_of_words(encoding, parts, sums))
+        return [row | {"model": self.model} for row in rows]
+
+    def tensors(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
+        """Return the inputs of the network for texts, the longest first."""
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
@@ -93,8 +120,7 @@ class Classifier:
             tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
-        given = {name: tensors[name] for name in self.inputs}
-        return self.session.run(["probabilities", "predicted"], given)
+        return {name: tensors[name] for name in self.inputs}
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
@@ -119,6 +145,40 @@ class Classifier:
         where = np.concatenate([np.repeat(at, counts), np.repeat(at, 2)])
         is_known = ids >= 0
         return {"ngram_ids": ids[is_known].astype(np.int64), "ngram_places": where[is_known]}
+
+
+def session_of(model: Path) -> onnxruntime.InferenceSession:
+    """Return a graph, ready to run."""
+    model.stat()  # an error that names it, if it is missing
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
+
+
+def sums_of_words(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> dict[str, float]:
+    """Return what each word of a text adds to the log-odds of the likeliest class."""
+    units = [
+        [place for place, unit in enumerate(WORD.findall(text)) for _ in unit] for text in texts
+    ]
+    spans: dict[tuple[int, int], list[int]] = {}  # start and end of each word in its text
+    found: dict[tuple[int, int], float] = {}
+    pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
+    for (start, end), side, value in pieces:
+        if side is not None and start < end:
+            place = (side, units[side][start])
+            spans.setdefault(place, [start, end])[1] = end
+            found[place] = found.get(place, 0.0) + value
+    words: dict[str, float] = {}
+    for place, value in found.items():
+        name = texts[place[0]][slice(*spans[place])].strip()
+        words[name] = words.get(name, 0.0) + value
+    return words
+
+
+def word_line(words: dict[str, float]) -> str:
+    """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+    largest = sorted(words.items(), key=lambda item: -abs(item[1]))[:WORDS_OF_REASON]
+    return "; ".join(f"{word} {value:+.2f}" for word, value in largest)
 
 
 def word_of(piece: str) -> str:
