@@ -1,6 +1,7 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,30 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
-from headscope.data.columns import numbers, text_rows
+from headscope.data.columns import (
+    class_numbers,
+    label_name,
+    lists_in_text,
+    numbers,
+    split_labels,
+    text_rows,
+)
+from headscope.data.rows import read_own
 from headscope.data.splits import text_keys
-from headscope.ground.errors import ConfigError, DataError, listed, warn
+from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import check_links, write_free
+from headscope.ground.plain_rows import Row, from_csv_cell
+from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
-from headscope.results.predictions_file import answers_in
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
-from headscope.runs.rules import labelled_of, rule_of, show_rule
+from headscope.runs.rules import rule_of, show_rule
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import texts_of
-from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import absolute
 
@@ -40,7 +49,7 @@ class Scored:
     texts: list[tuple[str, ...]]
     logits: Float[Tensor, "N C"]
     targets: Int[Tensor, "N *C"]
-    is_unfamiliar: Bool[np.ndarray, " N"]
+    is_odd: Bool[np.ndarray, " N"]  # unlike the texts of training
 
     def scores(self) -> Scores:
         """Return the scores on all of the texts."""
@@ -49,7 +58,7 @@ class Scored:
     def only(self, rows: Bool[np.ndarray, " N"]) -> "Scored":
         """Return the same of some of the texts."""
         texts = [text for text, is_one in zip(self.texts, rows, strict=True) if is_one]
-        kept = (self.logits[rows], self.targets[rows], self.is_unfamiliar[rows])
+        kept = (self.logits[rows], self.targets[rows], self.is_odd[rows])
         return Scored(self.run, self.split, texts, *kept)
 
 
@@ -82,9 +91,9 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         "calibration": _show(console, title, scored, found),
     }
     if rule is not None:
-        show_line(console, "on these texts:")
-        labelled = labelled_of(run, scored.logits, scored.targets)
-        content["abstaining"] = show_rule(console, run, rule, labelled, scored.is_unfamiliar)
+        show_line(console, "the same rule on these texts, some of which may be unfamiliar:")
+        labelled = (scored.logits, scored.targets, scored.is_odd)
+        content["abstaining"] = show_rule(console, run, rule, *labelled)
     is_learned = learned_by(run, scored.texts)
     content["learned"] = None if is_of_training else show_learned(console, scored, is_learned)
     if config.against is not None:
@@ -187,13 +196,13 @@ def _answers(
     run = scored.run
     own = run.config.data
     if not Path(path).is_dir():
-        return answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
+        return _answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
         if bool(getattr(theirs, key)) != bool(getattr(own, key)):
-            given = getattr(theirs, key)
-            raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
+            expected = f"expected a run with data.{key} as {run.folder}"
+            raise ConfigError(f"against: {expected}, got {getattr(theirs, key)}")
     digests = [each.setup.digests.get(scored.split, {}).get("texts") for each in (run, other)]
     if other.setup.learned is None and config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")
@@ -201,6 +210,47 @@ def _answers(
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
     return [each.labels for each in other.predict(scored.texts)], is_learned
+
+
+def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
+    """Return the column `prediction` of a file that has a row for each text."""
+
+    def fits(rows: list[Row]) -> bool:
+        answers = _predictions(rows, f"against={path}", run)
+        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
+
+    rows = read_own(path, "prediction", fits)
+    if len(rows) != len(texts):
+        expected = f"expected a row for each of {len(texts)} texts"
+        raise DataError(f"against={path}: {expected}, got {len(rows)}")
+    column = run.config.data.text_column
+    for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
+        given = row.get(column, text)
+        cell = csv_cell(text)
+        if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
+            raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
+    return _predictions(rows, f"against={path}", run)
+
+
+def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
+    """Return the classes of each row by name; others as they are written."""
+    data = run.config.data
+    given = [row.get("prediction") for row in rows]
+    cells = ["" if cell is None else cell for cell in given]
+    if data.multi_label:
+        cells = [
+            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
+            for cell in lists_in_text(cells, where, data)
+        ]
+    answers = [
+        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
+    ]
+    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
+    unguarded = {name: from_csv_cell(name) for name in {*chain.from_iterable(answers)}}
+    numbers = class_numbers(run.labels, [*unguarded, *unguarded.values()])
+    names = {name: run.labels[number] for name, number in numbers.items()}
+    names = {name: names[bare] for name, bare in unguarded.items() if bare in names} | names
+    return [[names.get(name, name) for name in answer] for answer in answers]
 
 
 def compared(

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.answering import AnswerRule
 from headscope.runs.prediction import best_device
 from headscope.runs.rules import rule_of
-from headscope.runs.run import Prediction, Run, load_run
+from headscope.runs.run import Run, load_run
 from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
@@ -122,8 +122,12 @@ def _answers(
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    chosen, why = _decided(run, rule, predictions)
-    for number, ((row, parts), found) in enumerate(zip(rows, predictions, strict=True)):
+    decided: Iterator[Any] = repeat((None, ""))
+    if rule is not None:
+        values = np.array([[*each.probabilities.values()] for each in predictions])  # [N, C]
+        is_odd = np.array([each.is_unfamiliar for each in predictions])
+        decided = zip(*rule.answer(values, is_odd), strict=True)
+    for (row, parts), found, (chosen, why) in zip(rows, predictions, decided, strict=False):
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
@@ -134,27 +138,14 @@ def _answers(
         answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
         counts["unfamiliar"] += found.is_unfamiliar
         if rule is not None:
-            answer[ABSTAINED] = why[number]
-            answer[PREDICTION] = "" if why[number] else chosen[number]
-            counts["abstained"] += bool(why[number])
+            answer |= {PREDICTION: "" if why else run.labels[chosen], ABSTAINED: why}
+            counts["abstained"] += bool(why)
         if config.reasons:
             likeliest = max(shares, key=shares.__getitem__)
             answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
         yield renamed(row, answer) | answer
     counts["done"] += len(rows)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
-
-
-def _decided(
-    run: Run, rule: AnswerRule | None, predictions: list[Prediction]
-) -> tuple[list[str], list[str]]:
-    """Return by a rule the class of each text, and why it is no answer."""
-    if rule is None:
-        return [], []
-    shares = np.array([[*each.probabilities.values()] for each in predictions])  # [N, C]
-    is_unfamiliar = np.array([each.is_unfamiliar for each in predictions])
-    chosen, why = rule.answer(shares, is_unfamiliar)
-    return [run.labels[number] for number in chosen], why
 
 
 def _print_notes(

@@ -19,6 +19,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -106,7 +107,7 @@ class Classifier:
                 row |= {"prediction": "" if why else self.labels[label], "abstained": why}
         if words is not None:
             for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
-                row["reasons"] = word_line(sums_of_words(encoding, parts, sums))
+                row["reasons"] = reasons(encoding, parts, sums)
         return [row | {"model": self.model} for row in rows]
 
     def tensors(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
@@ -155,28 +156,23 @@ def session_of(model: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
 
 
-def sums_of_words(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> dict[str, float]:
-    """Return what each word of a text adds to the log-odds of the likeliest class."""
-    units = [
-        [place for place, unit in enumerate(WORD.findall(text)) for _ in unit] for text in texts
-    ]
-    spans: dict[tuple[int, int], list[int]] = {}  # start and end of each word in its text
-    found: dict[tuple[int, int], float] = {}
-    pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
-    for (start, end), side, value in pieces:
-        if side is not None and start < end:
-            place = (side, units[side][start])
-            spans.setdefault(place, [start, end])[1] = end
-            found[place] = found.get(place, 0.0) + value
-    words: dict[str, float] = {}
-    for place, value in found.items():
-        name = texts[place[0]][slice(*spans[place])].strip()
-        words[name] = words.get(name, 0.0) + value
-    return words
-
-
-def word_line(words: dict[str, float]) -> str:
+def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str:
     """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+    starts = [
+        {at: unit.start() for unit in WORD.finditer(text) for at in range(*unit.span())}
+        for text in texts
+    ]
+    ends: dict[tuple[int, int], int] = {}  # by the text and where its word starts
+    found: Counter[tuple[int, int]] = Counter()
+    for (start, end), side, value in zip(
+        encoding.offsets, encoding.sequence_ids, sums, strict=False
+    ):
+        if side is not None and start < end:
+            ends[side, starts[side][start]] = end
+            found[side, starts[side][start]] += value
+    words: Counter[str] = Counter()
+    for (side, start), value in found.items():
+        words[texts[side][start : ends[side, start]].strip()] += value
     largest = sorted(words.items(), key=lambda item: -abs(item[1]))[:WORDS_OF_REASON]
     return "; ".join(f"{word} {value:+.2f}" for word, value in largest)
 

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from headscope.data import ngrams
 from headscope.data.tokenizer import unknown_ids
-from headscope.export.reasons import traced_words
+from headscope.export.reasons import words_graph
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
@@ -123,7 +123,7 @@ def write_onnx(run: Run, folder: Path, rule: AnswerRule | None, reasons: bool) -
         model.model.metadata_props.update(metadata(run, rule))
         model.save(folder / "model.onnx", external_data=False)
         if reasons:
-            words = traced_words(run, logits, inputs)
+            words = words_graph(run, logits, inputs)
             model = _exported(words, inputs, ["words"])
             model.save(folder / "reasons.onnx", external_data=False)
     except (OSError, RunError):

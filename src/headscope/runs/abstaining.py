@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
 from headscope.data.tokenizer import unknown_ids
-from headscope.ground.errors import ConfigError, warn
+from headscope.ground.errors import ConfigError
 from headscope.runs.answering import share_of_unknown
 
 BEYOND = 0.01  # share of the validation texts that are unfamiliar
@@ -46,37 +46,18 @@ def accuracy_curve(confidence: Values, is_right: Bool[np.ndarray, " N"]) -> list
     return [(float(ranked[end]), int(end) + 1, int(right[end])) for end in ends]
 
 
-def last_reached(points: Sequence[Point], target: float) -> Point | None:
-    """Return the point of the least confidence at which `target` of the texts are right, if any."""
-    reached = [point for point in points if point[2] >= target * point[1]]
-    return reached[-1] if reached else None
-
-
-def chosen_confidence(points: Sequence[Point], target: float) -> float:
-    """Return the least confidence from which `target` of the validation texts are right.
+def least_confidence(points: Sequence[Point], target: float) -> float:
+    """Return the least confidence from which `target` of the texts are right.
 
     `points` are those of `accuracy_curve`.
 
-    A warning has the threshold, its coverage, and the accuracy with its 95 % interval (Clopper and
-    Pearson 1934).
-
     Raises:
-        ConfigError: if no threshold reaches the target, with the best that one does.
+        ConfigError: if no confidence reaches the target, with the best that one does.
     """
-    from scipy.stats import binomtest  # here: its import takes 0.7 s
-
-    reached = last_reached(points, target)
-    if reached is None:
-        best = max(right / texts for _, texts, right in points)
+    reached = [point for point in points if point[2] >= target * point[1]]
+    if not reached:
+        best = max((right / texts for _, texts, right in points), default=0.0)
         raise ConfigError(
             f"target_accuracy: expected at most {best:.4f}, the best on validation, got {target}"
         )
-    confidence, texts, right = reached
-    of_texts = f"{texts} of {points[-1][1]} validation texts reach"
-    interval = binomtest(right, texts).proportion_ci(0.95, "exact")
-    warn(
-        f"min_confidence={confidence:.4f}, by target_accuracy={target}: {of_texts} it, "
-        f"{100 * right / texts:.1f} % of them right (95 % interval {100 * interval.low:.1f} to "
-        f"{100 * interval.high:.1f})"
-    )
-    return confidence
+    return reached[-1][0]

@@ -47,6 +47,7 @@ WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
 VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
 MOST_NUMBERS = 2**22  # in it, 16 MiB
+Validation = tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]  # logits and labels
 DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
 
 
@@ -55,11 +56,11 @@ def save_model(
     setup: Setup,
     model: nn.Module,
     chosen: Chosen,
-    validation: tuple[Float[Tensor, "N C"], Int[Tensor, " N"]] | None = None,
+    validation: Validation | None = None,
 ) -> None:
     """Write model.safetensors; before, remove what was made from the old weights.
 
-    Of very many logits and labels of `validation` some are kept, evenly spaced.
+    `validation` has logits and labels, of which at most 4 million numbers are kept.
     """
     for name in DERIVED_FILES:
         (folder / name).unlink(missing_ok=True)
@@ -67,31 +68,28 @@ def save_model(
     # A tensor that two layers share is written twice: a file has no shared ones.
     tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
     if validation is not None:
-        logits, labels = validation
-        step = -(-logits.shape[0] * (logits.shape[1] + 1) // MOST_NUMBERS)
-        tensors[VALIDATION] = torch.cat([logits.float(), labels[:, None]], dim=1)[:: max(1, step)]
-    facts = {"chosen": asdict(chosen), "date": date.today().isoformat()}
-    texts = {key: json.dumps(value) for key, value in facts.items()}
-    content = save(tensors | setup.tensors(), setup.metadata() | texts)
+        table = torch.column_stack(validation)
+        tensors[VALIDATION] = table[:: 1 + table.numel() // MOST_NUMBERS].contiguous()
+    facts = {"chosen": json.dumps(asdict(chosen)), "date": date.today().isoformat()}
+    content = save(tensors | setup.tensors(), setup.metadata() | facts)
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
 
 
 def model_name(folder: Path) -> str:
     """Return the start of the SHA-256 of model.safetensors, and the day on which it was written."""
     path = folder / WEIGHTS
-    with reading(path), safe_open(path, "pt") as file, path.open("rb") as content:
-        day = json.loads((file.metadata() or {}).get("date", '""'))
-        return f"{hashlib.file_digest(content, 'sha256').hexdigest()[:12]} {day}".strip()
-
-
-def load_validation(folder: Path) -> tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]:
-    """Read logits and labels of the validation texts; RunError for a run that keeps none."""
-    path = folder / WEIGHTS
     with reading(path), safe_open(path, "pt") as file:
+        day = (file.metadata() or {}).get("date", "")
+        return f"{hashlib.sha256(path.read_bytes()).hexdigest()[:12]} {day}".strip()
+
+
+def load_validation(folder: Path) -> Validation:
+    """Read logits and labels of the validation texts; RunError for a run that keeps none."""
+    with reading(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
         if VALIDATION not in file.keys():  # noqa: SIM118
             raise RunError(
-                f"run={folder}: keeps no logits of its validation texts: it is of an older version "
-                "or was stopped; train it again, or give min_confidence=..."
+                f"run={folder}: keeps no logits of its validation texts: it was stopped, or is "
+                "older; train it again, or give min_confidence=..."
             )
         table = file.get_tensor(VALIDATION)
     return table[:, :-1], table[:, -1].long()

@@ -182,7 +182,7 @@ class Run:
         maps = []
         for part in self._parts(texts):
             with torch.no_grad(), eval_mode(self.model), capture(self.model) as layers:
-                self.model(*self.batch(part).inputs)
+                self.model(*self._batch(part).inputs)
             maps.append({name: weights[0].cpu() for name, weights in layers.items()})
         return maps
 
@@ -203,9 +203,9 @@ class Run:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
         encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
         tokens = shown_tokens(self.tokenizer, encoding, parts)
-        explanation = explain(self.model, self.batch(parts), tokens, self.reading, label)
+        explanation = explain(self.model, self._batch(parts), tokens, self.reading, label)
         with torch.no_grad(), eval_mode(self.model):
-            of_empty = self.model(*self.batch(("",) * len(parts)).inputs)[0]  # [C]
+            of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]
         pair = [self.labels.index(explanation.label)]
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
@@ -213,7 +213,7 @@ class Run:
         words = word_spans(encoding, parts)
         return replace(explanation, empty=first - sum(rest), spans=words)
 
-    def batch(self, parts: tuple[str, ...]) -> Batch:
+    def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""
         return moved(TextBatches(self.encode([parts]))[[0]], self.device)
 

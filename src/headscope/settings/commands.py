@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -106,8 +107,7 @@ class Abstains(Settings):
 
     def abstains_by(self) -> list[str]:
         """Return which of the keys are given."""
-        keys = ("min_confidence", "target_accuracy", "target_precision", "costs")
-        return [key for key in keys if getattr(self, key) is not None]
+        return [field.name for field in fields(Abstains) if getattr(self, field.name) is not None]
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()

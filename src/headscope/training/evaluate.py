@@ -47,10 +47,10 @@ def evaluate(
             facts_of_data=data.facts(),
             seconds=prepared.seconds,
         )
-        is_single = not isinstance(module.objective, MultiLabel)  # which has thresholds instead
-        if is_single:
+        kept = None
+        if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
             _calibrate(results, *validation)
-    kept = validation if is_single else None
+            kept = validation
     save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
