@@ -317,7 +317,7 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
     labels = torch.arange(len(texts)) % 3
     save_model(run, loaded.setup, loaded.model, Chosen(most_unknown=0.6), (logits, labels))
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
-    (tmp_path / "costs.csv").write_text(f"given,predicted,cost\n,,0.4\n")
+    (tmp_path / "costs.csv").write_text("given,predicted,cost\n,,0.4\n")
     whys = set()
     keys = {"min_confidence": 0.4, "target_precision": 0.5, "costs": str(tmp_path / "costs.csv")}
     for key, value in keys.items():
