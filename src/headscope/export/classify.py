@@ -37,11 +37,11 @@ TOKENS_PER_BATCH = 2048  # padding included
 MOST_KEPT = 64  # letters of a piece whose word is kept
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-# What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 # Which tokens are one word: letters with apostrophes inside (don't), and points of a number (3.14).
 LETTER = rf"[^\W{CHARACTERS}]"
 WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
 WORDS_OF_REASON = 5
+# What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
 
@@ -90,22 +90,20 @@ class Classifier:
         """Return the rows of a batch, the longest text first."""
         tensors = self.tensors(encodings, texts)
         shares, predicted = self.session.run(["probabilities", "predicted"], tensors)
-        ids = np.concatenate([encoding.ids for encoding in encodings])
-        starts = np.cumsum([0, *map(len, encodings)])
-        unknown = share_of_unknown(ids, starts, self.settings["ends"], self.settings["unknown"])
-        words = self.words.run(["words"], tensors)[0] if self.words is not None else None
-        rows = []
-        for number, share in enumerate(shares):
-            names = [self.labels[label] for label in predicted[number].nonzero()[0]]
-            row: dict[str, Any] = {"prediction": names}
-            for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
-                row[f"probability_{label}"] = value
-            rows.append(row)
+        rows: list[dict[str, Any]] = []
+        columns = [f"probability_{label}" for label in self.labels]
+        for share, classes in zip(shares.round(6).tolist(), predicted, strict=True):
+            names = [self.labels[number] for number in classes.nonzero()[0]]
+            rows.append({"prediction": names} | dict(zip(columns, share, strict=True)))
         if self.rule is not None:
-            answered = self.rule.answer(shares, unknown > self.settings["most_unknown"])
-            for row, label, why in zip(rows, *answered, strict=True):
+            ids = np.concatenate([encoding.ids for encoding in encodings])
+            starts = np.cumsum([0, *map(len, encodings)])
+            unknown = share_of_unknown(ids, starts, self.settings["ends"], self.settings["unknown"])
+            answers = self.rule.answer(shares, unknown > self.settings["most_unknown"])
+            for row, label, why in zip(rows, *answers, strict=True):
                 row |= {"prediction": "" if why else self.labels[label], "abstained": why}
-        if words is not None:
+        if self.words is not None:
+            (words,) = self.words.run(["words"], tensors)
             for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
                 row["reasons"] = reasons(encoding, parts, sums)
         return [row | {"model": self.model} for row in rows]
@@ -164,12 +162,13 @@ def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str
     ]
     ends: dict[tuple[int, int], int] = {}  # by the text and where its word starts
     found: Counter[tuple[int, int]] = Counter()
-    for (start, end), side, value in zip(
-        encoding.offsets, encoding.sequence_ids, sums, strict=False
-    ):
+    pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
+    for (start, end), side, value in pieces:
         if side is not None and start < end:
-            ends[side, starts[side][start]] = end
-            found[side, starts[side][start]] += value
+            spaces = end - start - len(texts[side][start:end].lstrip())  # of byte-level BPE
+            place = (side, starts[side][min(start + spaces, end - 1)])
+            ends[place] = end
+            found[place] += value
     words: Counter[str] = Counter()
     for (side, start), value in found.items():
         words[texts[side][start : ends[side, start]].strip()] += value
