@@ -101,7 +101,8 @@ def test_a_file_of_costs_is_read_and_its_mistakes_are_named(tmp_path: Path) -> N
         (("x", "bug", 1), "row 0: expected given and predicted of bug, security or empty.*'x' is"),
         (("bug", "security", "much"), "and a number as cost; could not convert .* 'much'"),
         (("bug", "security", None), "row 0: expected given"),
-        (("bug", "", 1), "expected what abstaining costs of every class"),
+        (("bug", "", 1), "of every class or none what abstaining costs"),
+        (("bug", "security", "nan"), "expected finite costs"),
     ):
         with pytest.raises(DataError, match=message):
             read_costs(table(tmp_path / "wrong.csv", [row]), CLASSES)
@@ -126,6 +127,8 @@ def test_coverage_precision_and_cost_of_each_class_are_counted(run: Run, tmp_pat
     found = show_rule(out, run, AnswerRule([0.5] * 3, costs), *texts)
     assert found["cost"]["mean"] == pytest.approx((1 + 0.5) / 5)  # one is wrong, one abstained
     assert found["cost"]["saved"] == pytest.approx(-0.5 / 5)
+    without = [row[:-1] for row in costs]  # what abstaining costs is unknown: of answers alone
+    assert show_rule(out, run, AnswerRule([0.5] * 3, without), *texts)["cost"]["mean"] == 1 / 4
 
 
 def test_a_key_chooses_a_rule_on_the_validation_texts_that_a_run_keeps(run: Run) -> None:

@@ -92,10 +92,11 @@ def read_costs(path: str, labels: list[str]) -> list[list[float]]:
         except (KeyError, ValueError, TypeError) as error:
             expected = f"given and predicted of {listed(labels)} or empty, and a number as cost"
             raise DataError(f"costs={path}, row {number}: expected {expected}; {error}") from None
-    is_missing = np.isnan(costs[:, -1])
-    if is_missing.any() and not is_missing.all():
-        raise DataError(f"costs={path}: expected what abstaining costs of every class")
-    found: list[list[float]] = costs[:, : -1 if is_missing.all() else None].tolist()
+    of_abstaining = np.isfinite(costs[:, -1])
+    if not np.isfinite(costs[:, :-1]).all() or len({*of_abstaining.tolist()}) > 1:
+        expected = "expected finite costs, and of every class or none what abstaining costs"
+        raise DataError(f"costs={path}: {expected}")
+    found: list[list[float]] = costs[:, : None if of_abstaining.all() else -1].tolist()
     return found
 
 
@@ -120,13 +121,9 @@ def show_rule(
     right = has_answer & (chosen == given)
     counted = (given, given[has_answer], chosen[has_answer], given[right])
     counts = np.stack([np.bincount(each, minlength=len(run.labels)) for each in counted], axis=1)
-    content: dict[str, Any] = dict(zip(run.labels, counts.tolist(), strict=True))
-    content = {"classes": content, "all": counts.sum(axis=0).tolist()}
+    table = [*zip(run.labels, counts.tolist(), strict=True), ("all", counts.sum(axis=0).tolist())]
     rows = []
-    for label, (texts, answered, predicted, correct) in [
-        *content["classes"].items(),
-        ("all", content["all"]),
-    ]:
+    for label, (texts, answered, predicted, correct) in table:
         row = [label, f"{answered} of {texts}", f"{correct} of {predicted}", "-", "-"]
         if predicted:
             interval = binomtest(correct, predicted).proportion_ci(0.95, "exact")
@@ -134,10 +131,12 @@ def show_rule(
         rows.append(row)
     headings = ["answered", "right", "precision", "95 % interval"]
     console.print(plain_table(["class"], headings, rows))
-    if rule.costs is not None:
-        costs = np.array(rule.costs)
-        own = costs[given, np.where(has_answer, chosen, -1)]
-        saved = costs[given, shares.argmax(axis=1)] - own
+    content: dict[str, Any] = {"all": table[-1][1], "classes": dict(table[:-1])}
+    costs = np.array(rule.costs or np.empty((0, 0)))
+    counts_in = has_answer | (costs.shape[1] > len(run.labels))  # abstaining may have no cost
+    if len(costs) and counts_in.any():
+        own = costs[given, np.where(has_answer, chosen, -1)][counts_in]
+        saved = costs[given, shares.argmax(axis=1)][counts_in] - own
         margin = 1.96 * saved.std() / len(saved) ** 0.5
         content["cost"] = {"mean": float(own.mean()), "saved": float(saved.mean())}
         line = f"mean cost {own.mean():.4f} a text, {saved.mean():.4f} ± {margin:.4f} less than"
