@@ -65,7 +65,7 @@ def precise(
     for label, target in by_name.items():
         number = labels.index(label)
         own = shares.argmax(axis=1) == number
-        curve = accuracy_curve(shares[own, number], given[own] == number)
+        curve = accuracy_curve(shares[own, number], given[own] == number) if own.any() else []
         try:
             least[label] = least_confidence(curve, target)
         except ConfigError:
