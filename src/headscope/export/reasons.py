@@ -63,10 +63,11 @@ def words_graph(run: Run, call: Callable[..., Tensor], inputs: dict[str, Tensor]
     is_own = isinstance(model, TextClassifier) and model.features is None
     if not is_own or is_import_path(run.config.model.attention):
         raise RunError(
-            f"run={run.folder}: reasons: expected a network from scratch with our own layers; "
-            "export without reasons, and use headscope predict reasons=true"
+            f"run={run.folder}: reasons: expected a network from scratch, with attention of "
+            "headscope; export without reasons, and use headscope predict reasons=true"
         )
-    parts = [model.embedding, *(block.evidence for block in model.encoder.blocks)]  # type: ignore[union-attr]
+    encoder: Any = model.encoder
+    parts = [model.embedding, *(block.evidence for block in encoder.blocks)]
 
     def words(*given: Tensor) -> Float[Tensor, "B T"]:
         leaves: list[Tensor] = []
@@ -83,10 +84,8 @@ def words_graph(run: Run, call: Callable[..., Tensor], inputs: dict[str, Tensor]
                 logits = run.reading.scaled(call(*given))
             total = likeliest_log_odds(logits, run.objective).sum()
             gradients = torch.autograd.grad(total, leaves, materialize_grads=True)
-        products = [
-            (leaf * of_leaf).sum(dim=-1) for leaf, of_leaf in zip(leaves, gradients, strict=True)
-        ]
-        return torch.stack(products).sum(dim=0).detach()
+        products = [leaf * each for leaf, each in zip(leaves, gradients, strict=True)]
+        return torch.stack(products).sum(dim=(0, -1)).detach()
 
     with ExitStack() as stack:  # the model asks these for a form that can be traced
         for name in ("is_exporting", "is_compiling"):

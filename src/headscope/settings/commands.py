@@ -88,20 +88,18 @@ class Abstains(Settings):
     )
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
         None,
-        "abstain below the probability from which this share of the validation texts "
-        "was right, and on texts unlike those of training",
+        "the same, below the probability from which this share of validation texts was right",
         kw_only=True,
     )
     target_precision: Share | dict[str, Share] | None = key(
         None,
-        "the same for each predicted class by itself: one share for all, or {class: share}, "
-        "where a class without a share is always answered",
+        "the same for each predicted class by itself; {class: share}: for these classes alone",
         kw_only=True,
     )
     costs: PathText | None = key(
         None,
-        "csv with columns given, predicted, cost: answer the class of least expected cost, and "
-        "abstain where that is cheaper (predicted empty); a confusion without a row costs 1",
+        "csv with columns given, predicted, cost: answer what costs least, or abstain "
+        "(an empty predicted); without a row a wrong answer costs 1",
         kw_only=True,
     )
 
