@@ -23,7 +23,6 @@ from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.tokenizer import word_spans
 from headscope.export import graph
 from headscope.export.graph import export
-from headscope.export.reasons import words_graph
 from headscope.ground import plain_rows
 from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
 from headscope.runs import answering
@@ -335,9 +334,8 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
 
 
 def test_reasons_of_a_network_on_a_checkpoint_are_rejected(tmp_path: Path) -> None:
-    run = load_run(write_pretrained(tmp_path, "bert"))
     with pytest.raises(RunError, match="reasons: expected a network from scratch"):
-        words_graph(run, run.model, {})
+        exported(write_pretrained(tmp_path, "bert"), reasons=True)
 
 
 def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:

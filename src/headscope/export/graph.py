@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 
 from headscope.data import ngrams
 from headscope.data.tokenizer import unknown_ids
-from headscope.export.reasons import words_graph
+from headscope.export.reasons import check_reasons, words_graph
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
@@ -79,6 +79,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
             f"run={config.run}: expected a tokenizer that classify.py can run, got one that calls "
             "MeCab; use headscope.load(run).predict(texts)"
         )
+    if config.reasons:
+        check_reasons(run)
     console = terminal(console)
     rule = None  # of several labels a text, each has its threshold
     if config.abstains_by() or not run.config.data.multi_label:

@@ -51,23 +51,23 @@ class TracedGates(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def words_graph(run: Run, call: Callable[..., Tensor], inputs: dict[str, Tensor]) -> GraphModule:
-    """Return the graph from inputs of any size to the contribution of each token, [B, T].
-
-    To the log-odds that `Run.explain` has by default. `call` gives the logits of `inputs`.
-
-    Raises:
-        RunError: for a network on a checkpoint, or with a layer of the user's own.
-    """
-    model = run.model
-    is_own = isinstance(model, TextClassifier) and model.features is None
+def check_reasons(run: Run) -> None:
+    """Raise a RunError for a network on a checkpoint, or with attention of the user's own."""
+    is_own = isinstance(run.model, TextClassifier) and run.model.features is None
     if not is_own or is_import_path(run.config.model.attention):
         raise RunError(
             f"run={run.folder}: reasons: expected a network from scratch, with attention of "
             "headscope; export without reasons, and use headscope predict reasons=true"
         )
-    encoder: Any = model.encoder
-    parts = [model.embedding, *(block.evidence for block in encoder.blocks)]
+
+
+def words_graph(run: Run, call: Callable[..., Tensor], inputs: dict[str, Tensor]) -> GraphModule:
+    """Return the graph from inputs of any size to the contribution of each token, [B, T].
+
+    To the log-odds that `Run.explain` has by default. `call` gives the logits of `inputs`.
+    """
+    model: Any = run.model
+    parts = [model.embedding, *(block.evidence for block in model.encoder.blocks)]
 
     def words(*given: Tensor) -> Float[Tensor, "B T"]:
         leaves: list[Tensor] = []
