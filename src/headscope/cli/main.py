@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "inspect": ("headscope.cli.inspect:inspect", commands.InspectConfig),
     "page": ("headscope.cli.pages:page", commands.PageConfig),
     "report": ("headscope.cli.pages:report", commands.ReportConfig),
+    "cache": ("headscope.cli.cache:cache", commands.CacheConfig),
     "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
     "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
     "export": ("headscope.export.graph:export", commands.ExportConfig),
