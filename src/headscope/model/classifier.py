@@ -257,8 +257,8 @@ class Encoder(nn.Module):
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
         observers = last.attention.observers
-        is_shown = any(getattr(each, "all_queries", True) for each in observers)
-        only_first = self.reads_first and not is_shown
+        asking = [each for each in observers if getattr(each, "all_queries", True)]
+        only_first = self.reads_first and not asking
         if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
         return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
