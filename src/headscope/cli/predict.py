@@ -166,7 +166,8 @@ def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
     by_rows = map(TextBatches(texts).__getitem__, by_length(texts.lengths, SPLIT_TOKENS))
     for number, found in enumerate(split_texts(run.model, by_rows, run.reading), start=1):
         _, parts = rows[found.row]
-        places = places_of(word_spans(run.tokenizer.encode(*parts), parts))  # type: ignore[arg-type]
+        encoding = run.tokenizer.encode(*parts)  # type: ignore[arg-type]
+        places = places_of(word_spans(encoding, parts))
         words = ranked_words(found.tokens[:, 0], places)[:WORDS_OF_REASON]
         lines[found.row] = word_line(words)
         bar.update(done + number, name=f"{done + number} texts explained")
