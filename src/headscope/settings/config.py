@@ -275,7 +275,7 @@ class TrainerConfig(Settings):
 
     accelerator: Accelerator = key("auto", "where to train")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
-        "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
+        "auto", "auto: bf16-mixed where it is known to be faster, else 32-true"
     )
     max_epochs: Count = key(2, "maximum number of epochs")
     max_steps: Count | None = key(None, "maximum number of optimizer steps")

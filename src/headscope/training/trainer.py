@@ -54,7 +54,7 @@ def build_trainer(prepared: Prepared, folder: Path, console: Console) -> pl.Trai
     ]
     return pl.Trainer(
         accelerator=settings.accelerator,
-        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        precision=chosen_precision(config),  # type: ignore[arg-type]
         max_epochs=settings.max_epochs,
         accumulate_grad_batches=settings.accumulate,
         gradient_clip_val=config.optimizer.gradient_clip or None,
