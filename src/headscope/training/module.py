@@ -34,6 +34,7 @@ from headscope.training.distributed import all_gather, all_reduce_max
 from headscope.training.resume import Resumed
 
 MOST_UNKNOWN = 0.1  # of the tokens of a checkpoint's tokenizer; beyond it is said
+STEPS_BETWEEN_LOGS = 20
 WIDE = 128  # from this width on bfloat16 pays on a CPU, if its products are so much faster
 MUCH_FASTER = 1.5
 ROUNDS = 10  # the quickest of them counts, whatever else the machine does
@@ -96,7 +97,7 @@ class ClassifierModule(LightningModule):
         step = self.global_step + 1
         is_last = step == self.total_steps
         # At other steps Lightning would spend 2 ms, and write nothing.
-        if is_last or step % self.trainer.log_every_n_steps == 0:
+        if is_last or step % STEPS_BETWEEN_LOGS == 0:
             rate = self.learning_rate_share(self.global_step) * self.config.learning_rate
             self.log("train/loss", loss, batch_size=len(batch.labels))
             self.log("train/learning_rate", rate, batch_size=1)
