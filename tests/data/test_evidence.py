@@ -251,3 +251,13 @@ def test_a_batch_put_below_itself_keeps_every_ngram_at_its_token() -> None:
     assert torch.equal(twice.ids, once.ids.repeat(3))
     assert torch.equal(twice.places, torch.cat([once.places, once.places + 14, once.places + 28]))
     assert len(twice.folds) == 6
+
+
+def test_ngrams_of_a_wider_batch_stay_at_their_tokens() -> None:
+    texts = words(*TEXTS)
+    evidence = known_ngrams(texts).find(texts)
+    once = evidence.of([1, 0])
+    longest = int(np.diff(texts.starts)[:2].max())
+    wider = evidence.of([1, 0], longest + 3)
+    assert torch.equal(wider.ids, once.ids)
+    assert torch.equal(wider.places, once.places + once.places // longest * 3)

@@ -17,6 +17,7 @@ from lightning.pytorch import LightningDataModule
 from tokenizers import Tokenizer
 
 from headscope.data.batching import (
+    BUCKET,
     BatchLoader,
     EncodedTexts,
     TextBatches,
@@ -162,9 +163,9 @@ class TextDataModule(LightningDataModule):
             )
         return TokenBudgetSampler(lengths, budget)
 
-    def batches(self, role: str) -> TextBatches:
+    def batches(self, role: str, multiple: int = 1) -> TextBatches:
         """Return the texts of a split, with their labels."""
-        return TextBatches(self.encoded[role], self.labels(role))
+        return TextBatches(self.encoded[role], self.labels(role), multiple)
 
     def loader(self, role: str) -> BatchLoader:
         """Return all batches of a split, whether or not other processes train too."""
@@ -173,11 +174,11 @@ class TextDataModule(LightningDataModule):
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
-        return BatchLoader(self.batches("train"), self.sampler("train"))
+        return BatchLoader(self.batches("train", BUCKET), self.sampler("train"))
 
     def val_dataloader(self) -> BatchLoader:
         """Return this process's share of the validation batches; Lightning calls this."""
-        return BatchLoader(self.batches("validation"), self.sampler("validation"))
+        return BatchLoader(self.batches("validation", BUCKET), self.sampler("validation"))
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the texts."""

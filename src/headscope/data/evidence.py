@@ -106,13 +106,13 @@ class NgramTexts:
     word_starts: np.ndarray  # [W + 2], where each word's begin; last those of special tokens: none
     folds: np.ndarray  # [N], the fold whose counts each text must not see, or -1
 
-    def of(self, rows: Sequence[int] | np.ndarray) -> Ngrams:
-        """Return the n-grams of a batch of rows, padded to the longest."""
+    def of(self, rows: Sequence[int] | np.ndarray, length: int | None = None) -> Ngrams:
+        """Return the n-grams of a batch of rows, padded to `length`, by default the longest."""
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
         lengths = self.texts.starts[rows + 1] - starts
         tokens = ranges(starts, lengths)
-        places = ranges(np.arange(len(lengths)) * lengths.max(), lengths)
+        places = ranges(np.arange(len(lengths)) * (length or lengths.max()), lengths)
         words = self.texts.word_ids[tokens]
         begin = self.word_starts[:-1][words]
         counts = self.word_starts[1:][words] - begin

@@ -278,7 +278,7 @@ class TrainerConfig(Settings):
 
     accelerator: Accelerator = key("auto", "where to train")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
-        "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
+        "auto", "auto: bf16-mixed where it is known to be faster, else 32-true"
     )
     compile: bool = key(False, "translate training steps by torch.compile: a minute, for a GPU")
     max_epochs: Count = key(2, "maximum number of epochs")
