@@ -262,3 +262,28 @@ def test_costs_choose_the_prediction_and_where_it_abstains(run: Path, tmp_path: 
         assert (row["prediction"], row["abstained"]) == (best, "" if best else "cost")
     assert (rows[-1]["prediction"], rows[-1]["abstained"]) == ("", "unfamiliar")
     assert {row["prediction"] for row in rows} >= {cheap, ""}
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_reasons_of_many_texts_are_those_of_each(
+    multi_label: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 23)
+    monkeypatch.setattr(module, "SPLIT_TOKENS", 64)
+    shown: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(module.Bar, "update", lambda _, *done, name: shown.append(done))
+    folder = untrained(tmp_path / "run", TEXTS, DataConfig(max_length=16, multi_label=multi_label))
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
+    label(folder, source, tmp_path / "out.jsonl", reasons=True)
+    run = load_run(folder)
+    for row, text in zip(read(tmp_path / "out.jsonl"), TEXTS, strict=True):
+        likeliest = max(run.labels, key=lambda name: row[f"probability_{name}"])
+        expected = dict(run.explain(text, likeliest).ranked_words())
+        found = [word.rsplit(" ", 1) for word in row["reasons"].split("; ")]
+        assert len(found) == min(5, len(expected))
+        sizes = sorted(map(abs, expected.values()), reverse=True)
+        for (name, value), size in zip(found, sizes, strict=False):
+            assert abs(float(value) - expected[name]) <= 0.0051
+            assert abs(abs(float(value)) - size) <= 0.0051
+    assert [done for (done,) in shown] == sorted(done for (done,) in shown)
+    assert max(shown) == (len(TEXTS),)
