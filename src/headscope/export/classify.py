@@ -81,7 +81,8 @@ class Classifier:
             count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
             batch = order[:count]
             order = order[count:]
-            answers = self.answers([encodings[n] for n in batch], [parts[n] for n in batch])
+            chosen = [encodings[n] for n in batch]
+            answers = self.answers(chosen, [parts[n] for n in batch])
             for row, answer in zip(batch, answers, strict=True):
                 rows[row] = answer
         return rows
@@ -94,12 +95,15 @@ class Classifier:
         columns = [f"probability_{label}" for label in self.labels]
         for share, classes in zip(shares.round(6).tolist(), predicted, strict=True):
             names = [self.labels[number] for number in classes.nonzero()[0]]
-            rows.append({"prediction": names} | dict(zip(columns, share, strict=True)))
+            probabilities = dict(zip(columns, share, strict=True))
+            rows.append({"prediction": names} | probabilities)
         if self.rule is not None:
             ids = np.concatenate([encoding.ids for encoding in encodings])
             starts = np.cumsum([0, *map(len, encodings)])
-            unknown = share_of_unknown(ids, starts, self.settings["ends"], self.settings["unknown"])
-            answers = self.rule.answer(shares, unknown > self.settings["most_unknown"])
+            kinds = (self.settings["ends"], self.settings["unknown"])
+            unknown = share_of_unknown(ids, starts, *kinds)
+            is_odd = unknown > self.settings["most_unknown"]
+            answers = self.rule.answer(shares, is_odd)
             for row, label, why in zip(rows, *answers, strict=True):
                 row |= {"prediction": "" if why else self.labels[label], "abstained": why}
         if self.words is not None:
@@ -156,24 +160,16 @@ def session_of(model: Path) -> onnxruntime.InferenceSession:
 
 def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str:
     """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
-    starts = [
-        {at: unit.start() for unit in WORD.finditer(text) for at in range(*unit.span())}
-        for text in texts
-    ]
-    ends: dict[tuple[int, int], int] = {}  # by the text and where its word starts
-    found: Counter[tuple[int, int]] = Counter()
+    word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
+    words: Counter[str] = Counter()
     pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
     for (start, end), side, value in pieces:
         if side is not None and start < end:
-            spaces = end - start - len(texts[side][start:end].lstrip())  # of byte-level BPE
-            place = (side, starts[side][min(start + spaces, end - 1)])
-            ends[place] = end
-            found[place] += value
-    words: Counter[str] = Counter()
-    for (side, start), value in found.items():
-        words[texts[side][start : ends[side, start]].strip()] += value
-    largest = sorted(words.items(), key=lambda item: -abs(item[1]))[:WORDS_OF_REASON]
-    return "; ".join(f"{word} {value:+.2f}" for word, value in largest)
+            piece = texts[side][start:end]
+            letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
+            words[word_at[side][end - len(letters)]] += value
+    largest = sorted(words.items(), key=lambda item: -abs(item[1]))
+    return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
 
 
 def word_of(piece: str) -> str:

@@ -30,13 +30,18 @@ class AnswerRule:
         With costs argmin_c sum_k p_k cost_kc, of the classes and abstaining (Elkan 2001, The
         Foundations of Cost-Sensitive Learning, equation 1). `is_odd` [N]: unfamiliar texts.
         """
-        C = shares.shape[1]
-        expected = -shares if self.costs is None else shares @ np.array(self.costs)
+        N, C = shares.shape
+        expected = -shares
+        if self.costs is not None:
+            expected = shares @ np.array(self.costs)
         chosen = expected[:, :C].argmin(axis=1)
-        rows = np.arange(len(shares))
-        why = np.full(len(shares), "", dtype=object)
-        why[(expected[:, C:] < expected[rows, chosen, None] - ROUNDING).any(axis=1)] = "cost"
-        why[shares[rows, chosen] < np.array(self.least)[chosen] - ROUNDING] = "confidence"
+        rows = np.arange(N)
+        confidence = shares[rows, chosen]
+        is_unsure = confidence < np.array(self.least)[chosen] - ROUNDING
+        why = np.full(N, "", dtype=object)
+        for of_abstaining in expected[:, C:].T:
+            why[of_abstaining < expected[rows, chosen] - ROUNDING] = "cost"
+        why[is_unsure] = "confidence"
         why[is_odd] = "unfamiliar"
         return chosen, why.tolist()
 
@@ -49,7 +54,10 @@ def share_of_unknown(
     Of the tokens `ids` [M] each text has those from one of `starts` [N + 1] to the next; `ends` are
     the ids around a text, which do not count.
     """
-    marks = np.stack([~np.isin(ids, ends), np.isin(ids, unknown)])
-    words, unknowns = np.diff(np.pad(marks.cumsum(axis=1), ((0, 0), (1, 0)))[:, starts])
+    counts = []
+    for marks in (~np.isin(ids, ends), np.isin(ids, unknown)):
+        before = np.append(0, np.cumsum(marks))
+        counts.append(np.diff(before[starts]))
+    words, unknowns = counts
     share: np.ndarray = np.where(words > 0, unknowns / np.maximum(words, 1), 1.0)
     return share

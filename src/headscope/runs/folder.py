@@ -81,7 +81,8 @@ def model_name(folder: Path) -> str:
     path = folder / WEIGHTS
     with reading(path), safe_open(path, "pt") as file:
         day = (file.metadata() or {}).get("date", "")
-        return f"{hashlib.sha256(path.read_bytes()).hexdigest()[:12]} {day}".strip()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{digest[:12]} {day}".strip()
 
 
 def load_validation(folder: Path) -> Validation:

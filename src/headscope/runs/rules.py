@@ -41,8 +41,10 @@ def rule_of(config: Abstains, run: Run, console: Console) -> AnswerRule | None:
     if config.costs is not None:
         rule = AnswerRule([0.0] * C, read_costs(config.costs, run.labels))
     elif config.target_accuracy is not None:
-        curve = accuracy_curve(shares.max(axis=1), shares.argmax(axis=1) == given)
-        rule = AnswerRule([least_confidence(curve, config.target_accuracy)] * C)
+        is_right = shares.argmax(axis=1) == given
+        curve = accuracy_curve(shares.max(axis=1), is_right)
+        least = least_confidence(curve, config.target_accuracy)
+        rule = AnswerRule([least] * C)
     else:
         rule = precise(shares, given, config.target_precision, run.labels)
     show_line(console, f"{key}, on {len(given)} validation texts, which chose the rule:")
@@ -65,7 +67,9 @@ def precise(
     for label, target in by_name.items():
         number = labels.index(label)
         own = shares.argmax(axis=1) == number
-        curve = accuracy_curve(shares[own, number], given[own] == number) if own.any() else []
+        curve = []
+        if own.any():
+            curve = accuracy_curve(shares[own, number], given[own] == number)
         try:
             least[label] = least_confidence(curve, target)
         except ConfigError:
@@ -83,20 +87,25 @@ def read_costs(path: str, labels: list[str]) -> list[list[float]]:
         DataError: for a class that the run does not know, or a cost that is no number.
     """
     answers = [*labels, ""]
-    costs = np.column_stack([1 - np.eye(len(labels)), np.full(len(labels), np.nan)])
+    of_answers = 1 - np.eye(len(labels))
+    of_abstaining = np.full(len(labels), np.nan)
+    costs = np.column_stack([of_answers, of_abstaining])
     for number, row in enumerate(read_rows(path, keys="")):
         try:
             place = answers.index(str(row["given"]).strip())
             of_given = place if place < len(labels) else slice(None)
-            costs[of_given, answers.index(str(row["predicted"]).strip())] = float(row["cost"])
+            answer = answers.index(str(row["predicted"]).strip())
+            costs[of_given, answer] = float(row["cost"])
         except (KeyError, ValueError, TypeError) as error:
             expected = f"given and predicted of {listed(labels)} or empty, and a number as cost"
             raise DataError(f"costs={path}, row {number}: expected {expected}; {error}") from None
-    of_abstaining = np.isfinite(costs[:, -1])
-    if not np.isfinite(costs[:, :-1]).all() or len({*of_abstaining.tolist()}) > 1:
+    is_known = np.isfinite(costs)
+    if not is_known[:, :-1].all() or is_known[:, -1].any() != is_known[:, -1].all():
         expected = "expected finite costs, and of every class or none what abstaining costs"
         raise DataError(f"costs={path}: {expected}")
-    found: list[list[float]] = costs[:, : None if of_abstaining.all() else -1].tolist()
+    if not is_known.all():
+        costs = costs[:, :-1]
+    found: list[list[float]] = costs.tolist()
     return found
 
 
@@ -112,33 +121,61 @@ def show_rule(
 
     Of each class: its texts, those answered, its predictions, the right ones.
     """
-    from scipy.stats import binomtest  # here: its import takes 0.7 s
-
     shares = run.reading.probabilities(logits.double()).numpy()
     given = labels.numpy()
     chosen, why = rule.answer(shares, is_odd)
-    has_answer = np.array([not reason for reason in why], dtype=bool)
+    has_answer = np.array(why) == ""
     right = has_answer & (chosen == given)
     counted = (given, given[has_answer], chosen[has_answer], given[right])
-    counts = np.stack([np.bincount(each, minlength=len(run.labels)) for each in counted], axis=1)
-    table = [*zip(run.labels, counts.tolist(), strict=True), ("all", counts.sum(axis=0).tolist())]
-    rows = []
-    for label, (texts, answered, predicted, correct) in table:
-        row = [label, f"{answered} of {texts}", f"{correct} of {predicted}", "-", "-"]
-        if predicted:
-            interval = binomtest(correct, predicted).proportion_ci(0.95, "exact")
-            row[3:] = [f"{correct / predicted:.3f}", f"{interval.low:.3f} to {interval.high:.3f}"]
-        rows.append(row)
+    columns = [np.bincount(each, minlength=len(run.labels)) for each in counted]
+    counts = np.stack(columns, axis=1)  # [C, 4]
+    every = ("all", counts.sum(axis=0).tolist())
+    table = [*zip(run.labels, counts.tolist(), strict=True), every]
+    rows = [_cells(label, *numbers) for label, numbers in table]
     headings = ["answered", "right", "precision", "95 % interval"]
     console.print(plain_table(["class"], headings, rows))
     content: dict[str, Any] = {"all": table[-1][1], "classes": dict(table[:-1])}
     costs = np.array(rule.costs or np.empty((0, 0)))
-    counts_in = has_answer | (costs.shape[1] > len(run.labels))  # abstaining may have no cost
-    if len(costs) and counts_in.any():
-        own = costs[given, np.where(has_answer, chosen, -1)][counts_in]
-        saved = costs[given, shares.argmax(axis=1)][counts_in] - own
-        margin = 1.96 * saved.std() / len(saved) ** 0.5
-        content["cost"] = {"mean": float(own.mean()), "saved": float(saved.mean())}
-        line = f"mean cost {own.mean():.4f} a text, {saved.mean():.4f} ± {margin:.4f} less than"
-        show_line(console, f"{line} if every text got its likeliest class")
+    is_counted = has_answer | (costs.shape[1] > len(run.labels))  # abstaining may have no cost
+    if len(costs) and is_counted.any():
+        of_texts = costs[given][is_counted]
+        answers = np.where(has_answer, chosen, -1)[is_counted]
+        likeliest = shares.argmax(axis=1)[is_counted]
+        content["cost"] = _show_cost(console, of_texts, answers, likeliest)
     return content
+
+
+def _cells(label: str, texts: int, answered: int, predicted: int, correct: int) -> list[str]:
+    """Return a row of the table: the interval is that of Clopper and Pearson (1934)."""
+    from scipy.stats import binomtest  # here: its import takes 0.7 s
+
+    row = [
+        label,
+        f"{answered} of {texts}",
+        f"{correct} of {predicted}",
+    ]
+    if predicted == 0:
+        return [*row, "-", "-"]
+    found = binomtest(correct, predicted)
+    interval = found.proportion_ci(0.95, "exact")
+    precision = f"{correct / predicted:.3f}"
+    between = f"{interval.low:.3f} to {interval.high:.3f}"
+    return [*row, precision, between]
+
+
+def _show_cost(
+    console: Console,
+    costs: Float[np.ndarray, "N _"],
+    answers: Int[np.ndarray, " N"],
+    likeliest: Int[np.ndarray, " N"],
+) -> dict[str, float]:
+    """Print and return the mean cost of answers, and what they save."""
+    rows = np.arange(len(costs))
+    own = costs[rows, answers]
+    saved = costs[rows, likeliest] - own
+    error = saved.std() / len(saved) ** 0.5
+    mean = float(own.mean())
+    less = float(saved.mean())
+    line = f"mean cost {mean:.4f} a text, {less:.4f} ± {1.96 * error:.4f} less than"
+    show_line(console, f"{line} if every text got its likeliest class")
+    return {"mean": mean, "saved": less}
