@@ -94,7 +94,8 @@ class Classifier:
         rows: list[dict[str, Any]] = []
         columns = [f"probability_{label}" for label in self.labels]
         for share, classes in zip(shares.round(6).tolist(), predicted, strict=True):
-            names = [self.labels[number] for number in classes.nonzero()[0]]
+            numbers = classes.nonzero()[0]
+            names = [self.labels[number] for number in numbers]
             probabilities = dict(zip(columns, share, strict=True))
             rows.append({"prediction": names} | probabilities)
         if self.rule is not None:

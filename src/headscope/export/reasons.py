@@ -84,7 +84,8 @@ def words_graph(run: Run, call: Callable[..., Tensor], inputs: dict[str, Tensor]
                 logits = run.reading.scaled(call(*given))
             total = likeliest_log_odds(logits, run.objective).sum()
             gradients = torch.autograd.grad(total, leaves, materialize_grads=True)
-        products = [leaf * each for leaf, each in zip(leaves, gradients, strict=True)]
+        pairs = zip(leaves, gradients, strict=True)
+        products = [leaf * each for leaf, each in pairs]
         return torch.stack(products).sum(dim=(0, -1)).detach()
 
     with ExitStack() as stack:  # the model asks these for a form that can be traced

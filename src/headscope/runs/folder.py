@@ -70,7 +70,8 @@ def save_model(
     tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
     if validation is not None:
         table = torch.column_stack(validation)
-        tensors[VALIDATION] = table[:: 1 + table.numel() // MOST_NUMBERS].contiguous()
+        step = 1 + table.numel() // MOST_NUMBERS
+        tensors[VALIDATION] = table[::step].contiguous()
     facts = {"chosen": json.dumps(asdict(chosen)), "date": date.today().isoformat()}
     content = save(tensors | setup.tensors(), setup.metadata() | facts)
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))

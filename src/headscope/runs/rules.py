@@ -141,7 +141,8 @@ def show_rule(
         of_texts = costs[given][is_counted]
         answers = np.where(has_answer, chosen, -1)[is_counted]
         likeliest = shares.argmax(axis=1)[is_counted]
-        content["cost"] = _show_cost(console, of_texts, answers, likeliest)
+        numbers = (of_texts, answers, likeliest)
+        content["cost"] = _show_cost(console, *numbers)
     return content
 
 

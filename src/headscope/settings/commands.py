@@ -105,7 +105,8 @@ class Abstains(Settings):
 
     def abstains_by(self) -> list[str]:
         """Return which of the keys are given."""
-        return [field.name for field in fields(Abstains) if getattr(self, field.name) is not None]
+        names = [field.name for field in fields(Abstains)]
+        return [name for name in names if getattr(self, name) is not None]
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
