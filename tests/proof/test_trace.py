@@ -121,8 +121,8 @@ def test_the_layer_of_a_file_is_traced(ending: str, tmp_path: Path) -> None:
     save(layer.state_dict(), path)  # type: ignore[operator]
     expected = shown(d_model=4, **ARTICLE)
     found = shown(weights=str(path), **ARTICLE)
-    numbers = re.compile(r"-?\d\.\d{4}\b")
-    assert numbers.findall(found) == numbers.findall(expected)
+    without_times = re.compile(r"^.*O\(", re.MULTILINE)
+    assert without_times.findall(found) == without_times.findall(expected)
     with pytest.raises(ConfigError, match="num_heads: expected a divisor of 4, got 3"):
         shown(weights=str(path), num_heads=3)
 
@@ -137,12 +137,12 @@ def test_any_other_file_is_one_message_and_runs_no_code(tmp_path: Path) -> None:
     }
     for name, content in files.items():
         torch.save(content, tmp_path / name)
-        with pytest.raises(ConfigError, match="got another file; write one with torch.save"):
+        with pytest.raises(ConfigError, match="got another file; write one with "):
             shown(weights=str(tmp_path / name))
     (tmp_path / "text.safetensors").write_text("text")
     with pytest.raises(ConfigError, match="got another file"):
         shown(weights=str(tmp_path / "text.safetensors"))
-    with pytest.raises(ConfigError, match="got .*No such file"):
+    with pytest.raises(ConfigError, match="No such file"):
         shown(weights=str(tmp_path / "none.pt"))
 
 

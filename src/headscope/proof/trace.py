@@ -2,8 +2,10 @@
 
     headscope trace seed=55 batch=1 seq_len=5 d_model=4 num_heads=2 bias=false mask=none
 
-has the numbers of the published example (`headscope.proof.verify`): the tokens are drawn first, then
-the layer, as torch.nn.MultiheadAttention draws it. `steps` is the textbook's computation; all that is printed is read off its tensors. B texts of T
+has the numbers of the published example (`headscope.proof.verify`): the tokens are drawn first,
+then the layer, as torch.nn.MultiheadAttention draws it.
+
+`steps` is the textbook's computation; all that is printed is read off its tensors. B texts of T
 tokens, D model width, H heads, E = D / H width of a head; in O(...), n is T and d is D.
 """
 
