@@ -138,3 +138,28 @@ def test_the_code_for_any_model_records_what_it_says(
     assert (index.layers, index.heads) == (["1.layers.0.self_attn", "1.layers.1.self_attn"], [4, 4])
     assert index.texts[0].tokens == ["[CLS]", "the", "cat", "sat"]
     assert list(folder.glob("events.out.tfevents.*"))
+
+
+AVOIDED = {
+    r"第\s*\d+\s*層": "層 0, counted as everywhere",
+    "(?<!計算)精度": "正解率",
+    "学習データ|訓練する": "訓練データ; 学習する",
+    "注意マップ|注意行列|注意の強さ": "アテンションマップ; アテンション重み",
+    "貢献": "寄与",
+    "キャリブレーション": "較正",
+}
+
+
+@pytest.mark.parametrize("pattern", AVOIDED)
+def test_japanese_is_written_in_the_words_of_the_glossary(pattern: str) -> None:
+    pages = [ROOT / "README.ja.md", *(ROOT / "docs").glob("*.ja.*")]
+    pages += (ROOT / "src/headscope").rglob("ja.json")
+    assert len(pages) == 7
+    found = [
+        f"{page.name}: {line.strip()}"
+        for page in pages
+        if page.name != "terms.ja.md"
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(pattern, line)
+    ]
+    assert found == [], f"write {AVOIDED[pattern]}"

@@ -130,8 +130,8 @@ def read_layer(path: str) -> dict[str, Tensor]:
         else:
             state = torch.load(path, "cpu", weights_only=True)
         D = state["in_proj_weight"].shape[1]
-        layer = nn.MultiheadAttention(D, 1, bias="in_proj_bias" in state)
-        layer.load_state_dict(state)
+        layer = nn.MultiheadAttention(D, 1, bias="in_proj_bias" in state, device="meta")
+        layer.load_state_dict(state, assign=True)  # shapes are compared, nothing is allocated
     except Exception as error:  # zip, pickle, Rust and wrong shapes each raise their own
         got = str(error) if isinstance(error, OSError) else "another file"
         raise ConfigError(
