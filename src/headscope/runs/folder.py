@@ -22,6 +22,7 @@ predicting starts fast.
 import hashlib
 import json
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -41,6 +42,7 @@ from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.running import Undrawn
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import REPORT, REPORT_WORDS, TrainConfig, is_run
+from headscope.settings.extension import is_import_path
 
 CONFIG = "config.yaml"
 COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
@@ -134,7 +136,8 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
         setup.check_weights(tensors)
-        with Undrawn():
+        is_own = is_import_path(setup.config.model.attention)  # tried as it is built
+        with nullcontext() if is_own else Undrawn():
             model = setup.build().eval()
         model.load_state_dict(tensors)
     return setup, model, chosen

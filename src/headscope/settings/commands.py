@@ -30,6 +30,7 @@ from headscope.settings.config import (
     Count,
     DataConfig,
     Integer,
+    Seed,
     is_run,
 )
 
@@ -44,6 +45,10 @@ def _run_folder(run: str) -> str:
 
 
 RunFolder = Annotated[PathText, AfterValidator(_run_folder), Field(description="run folder")]
+Language = Annotated[
+    Literal["auto", "en", "ja"],
+    Field(description="language of what is printed; auto: the environment's (LANG)"),
+]
 Device = Annotated[Accelerator, Field(description="where to compute")]
 
 
@@ -357,6 +362,7 @@ class VerifyConfig(Settings):
     show: Literal["all", "published"] = key(
         "all", "every claim, or the numbers of an article beside ours"
     )
+    lang: Language = "auto"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -365,13 +371,23 @@ class TraceConfig(Settings):
 
     batch: Count = key(32, "batch size")
     seq_len: Count = key(100, "tokens per text")
-    d_model: Count = key(768, "width of the model")
-    num_heads: Count = key(8, "attention heads; must divide d_model")
-    bias: bool = key(True, "add a bias to each projection")
+    d_model: Count = key(768, "width of the model; with weights theirs")
+    num_heads: Count = key(8, "attention heads; must divide the width")
+    bias: bool = key(True, "add a bias to each projection; with weights as in these")
+    seed: Seed = key(0, "draws the tokens, then the layer")
+    weights: PathText | None = key(
+        None,
+        "a layer of torch.nn.MultiheadAttention: its state dict, as torch.save or safetensors "
+        "writes it; null: one is drawn",
+    )
+    mask: Literal["padding", "causal", "none"] = key(
+        "padding", "hide the padding of texts of several lengths, or later tokens"
+    )
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to compute")
     dtype: Dtype = key("float32", "type to compute in")
     repeats: Count = key(5, "timed passes after one for warm-up; the median counts")
+    lang: Language = "auto"
 
     def _conflicts(self) -> Conflicts:
-        if self.d_model % self.num_heads:
+        if self.weights is None and self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of d_model={self.d_model}"

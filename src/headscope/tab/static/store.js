@@ -139,17 +139,12 @@ export function newStore() {
   return new Store(EMPTY);
 }
 
-/* The number of a layer as its readers count: 第1層 is the first. */
-function numberOf(layer) {
-  return language === "ja" ? Number(layer) + 1 : layer;
-}
-
 /* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
   const numbers = layers.map((name) => /(?:^layer |\.)(\d+)(?:$|\.)/.exec(name)?.[1]);
   const areApart = new Set(numbers).size === layers.length && !numbers.includes(undefined);
   if (!areApart && layers[layer]) return layers[layer];
-  return t`layer ${numberOf(areApart ? (numbers[layer] ?? layer) : layer)}`;
+  return t`layer ${areApart ? (numbers[layer] ?? layer) : layer}`;
 }
 
 /* A head as people call it: without its layer where there is one layer. */
