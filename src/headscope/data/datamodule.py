@@ -37,13 +37,14 @@ from headscope.data.evidence import (
     log_count_ratios,
 )
 from headscope.data.features import Advance, StatesOf, hidden_states
-from headscope.data.tokenizer import trained_tokenizer
+from headscope.data.tokenizer import beginning, copied, trained_tokenizer
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import cache_folder, cached, digest
 from headscope.ground.mecab import write_tokenizer_json
-from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
+from headscope.settings.config import LEAST_AUTO, ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
+SAMPLE = 2_000  # training texts whose whole length is counted
 Phase = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -79,8 +80,15 @@ class TextDataModule(LightningDataModule):
         train = TextsOf(self.corpus.splits["train"])
         with phase("training the tokenizer"):
             self.tokenizer = tokenizer or trained_tokenizer(
-                train, tokenizer_config, config.max_length, cache
+                train, tokenizer_config, config.most_tokens, cache
             )
+        with phase("counting tokens"):
+            self.whole_lengths = whole_lengths(self.tokenizer, self.corpus.splits["train"])
+        if config.max_length == "auto":
+            most = (self.tokenizer.truncation or {}).get("max_length", config.most_tokens)
+            length = min(most, max(LEAST_AUTO, usual_length(self.whole_lengths)))
+            self.tokenizer.enable_truncation(length)
+            self.config = replace(config, max_length=length)
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ROLES:
@@ -183,10 +191,39 @@ class TextDataModule(LightningDataModule):
             "vocabulary": self.tokenizer.get_vocab_size(),
             **({} if self.evidence is None else {"n-grams": len(self.evidence)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
+            "maximum tokens": self.config.most_tokens,
             "share of texts cut": {
                 role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
             },
+            "share of tokens not read": self.unread,
         }
+
+    @property
+    def unread(self) -> float:
+        """The share of the training texts' tokens beyond max_length, by the sample."""
+        read = np.minimum(self.whole_lengths, self.config.most_tokens)
+        return float(1 - read.sum() / self.whole_lengths.sum())
+
+
+def whole_lengths(tokenizer: Tokenizer, dataset: Dataset) -> np.ndarray:
+    """Return how many tokens each text of a sample would have if none were cut.
+
+    The sample is every k-th text, 2,000 at most; of each the first 100,000 characters count.
+    """
+    whole = copied(tokenizer)
+    whole.no_truncation()
+    rows = range(0, len(dataset), -(-len(dataset) // SAMPLE))
+    lengths = []
+    for batch in dataset.select(rows).iter(TEXTS_AT_ONCE // 40):
+        texts = zip(*(batch[name] for name in texts_among(dataset.column_names)), strict=True)
+        cut = [tuple(beginning(text, 0) for text in parts) for parts in texts]
+        lengths.append(encode_rows(whole, cut).lengths)
+    return np.concatenate(lengths)
+
+
+def usual_length(lengths: np.ndarray) -> int:
+    """Return the number of tokens that nine in ten texts do not exceed, in steps of 64."""
+    return 64 * int(np.ceil(np.quantile(lengths, 0.9) / 64))
 
 
 def encode(

@@ -83,7 +83,7 @@ class Setup:
             model,
             self.tokenizer.get_vocab_size(),
             len(self.labels),
-            self.config.data.max_length,
+            self.config.data.most_tokens,
             2 if self.config.data.text_pair_column else 1,
             0 if self.evidence is None else len(self.evidence),
             features,
@@ -159,7 +159,7 @@ class Setup:
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
         tokenizer = tokenizer_of(metadata["tokenizer"])
-        tokenizer.enable_truncation(config.data.max_length)
+        tokenizer.enable_truncation(config.data.most_tokens)
         encoder = None
         if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])
