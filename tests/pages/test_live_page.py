@@ -50,8 +50,8 @@ READ = """([parts, ablations]) => {
   const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
     return [name, shape ?? [values.length], [...values]];
   });
-  const { tokens, segments } = text;
-  return { tokens, segments, logits: [...logits], arrays };
+  const { tokens, segments, words, special } = text;
+  return { tokens, segments, words, special, logits: [...logits], arrays };
 }"""
 SUMS = (
     "words",
@@ -174,6 +174,8 @@ def same_answer(
     probe = make_probe(run.tokenizer, row, None, run.config.data.max_length, run.evidence, readout)
     assert found["tokens"] == probe.text.tokens
     assert found["segments"] == probe.text.segments
+    assert found["special"] == probe.text.special
+    assert found["words"] == [[*word] for word in probe.text.words or []]
     arrays = {
         name: np.array(values, np.float32).reshape(shape) for name, shape, values in found["arrays"]
     }

@@ -28,6 +28,7 @@ from headscope.data.batching import (
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
+    RECIPE,
     KnownNgrams,
     NgramTexts,
     Vocabulary,
@@ -37,13 +38,15 @@ from headscope.data.evidence import (
     log_count_ratios,
 )
 from headscope.data.features import Advance, StatesOf, hidden_states
-from headscope.data.tokenizer import beginning, copied, trained_tokenizer
+from headscope.data.ngrams import beginning
+from headscope.data.tokenizer import copied, trained_tokenizer
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import cache_folder, cached, digest
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.settings.config import LEAST_AUTO, ROLES, DataConfig, TokenizerConfig
 
 TEXTS_AT_ONCE = 4_000  # encoded together
+UNREAD = "share of tokens not read"  # among the facts
 SAMPLE = 2_000  # training texts whose whole length is counted
 Phase = Callable[[str], AbstractContextManager[Any]]
 
@@ -195,7 +198,7 @@ class TextDataModule(LightningDataModule):
             "share of texts cut": {
                 role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
             },
-            "share of tokens not read": self.unread,
+            UNREAD: self.unread,
         }
 
     @property
@@ -236,7 +239,7 @@ def encode(
     """
     columns = texts_among(dataset.column_names)
     settings = f"{tokenizers.__version__} {write_tokenizer_json(tokenizer)} "
-    settings += f"{tokenizer.encode_special_tokens} {with_words}"
+    settings += f"{tokenizer.encode_special_tokens} {with_words and RECIPE}"
     key = digest([settings, *columns, *column_digests(dataset, columns)]).hex()
     path = cached(
         cache / "encoded" / f"{key}.safetensors",
@@ -247,7 +250,8 @@ def encode(
         facts = json.loads(file.metadata()["facts"])
     words = None
     if with_words:
-        words = WordTexts(facts["words"], arrays["words"], arrays["starts"])
+        read = np.diff(arrays["starts"])
+        words = WordTexts(facts["words"], arrays["words"], arrays["word_starts"], read)
     segments = arrays.get("segments")
     return EncodedTexts(arrays["ids"], arrays["starts"], segments, facts["num_cut"], words)
 
@@ -269,9 +273,12 @@ def _write_encoded(tokenizer: Tokenizer, dataset: Dataset, path: Path, with_word
             parts["segments"].append(texts.segments)
         if texts.words is not None:
             parts["words"].append(texts.words.word_ids)
+            parts["word_starts"].append(np.diff(texts.words.starts))
         num_cut += texts.num_cut
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
     arrays["starts"] = np.cumsum(arrays["starts"])
+    if vocabulary is not None:
+        arrays["word_starts"] = np.cumsum([0, *arrays["word_starts"]])
     words = [] if vocabulary is None else vocabulary.words
     facts = json.dumps({"num_cut": num_cut, "words": words})
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -113,7 +113,7 @@ def prepare(
         if is_rank_zero():
             save_copies(folder, setup)  # not before the texts are read, which may be wrong
     show(data.facts())
-    _warn_of_cut(data, checkpoint)
+    warn_of_cut(data, checkpoint)
     with phase("preparing the network"):
         module = build_module(setup, data, checkpoint, resumed)
         if config.control is not None:
@@ -194,7 +194,7 @@ def _texts(
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
 
-def _warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
+def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
     """Tell what is not read if more than a tenth of the training texts are cut, and what to do."""
     length = data.config.most_tokens
     share = (data.whole_lengths > length).mean()
@@ -206,9 +206,12 @@ def _warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
         remedy += f" (with data.tokens_per_batch={wanted})"
     if checkpoint is not None and wanted > checkpoint.max_tokens:
         remedy = f"the checkpoint reads at most {checkpoint.max_tokens}"
+    what = "not read"
+    if data.evidence is not None and not data.config.text_pair_column:
+        what = "not read but counted"
     warn(
         f"{share:.0%} of the training texts are cut at {length} tokens, and {data.unread:.0%} of "
-        f"all tokens are not read; {remedy}"
+        f"all tokens are {what}; {remedy}"
     )
 
 
