@@ -1,5 +1,6 @@
 """The whole stage: a tokenizer that knows the training split alone, three splits of batches, and facts about them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,7 @@ def test_auto_is_the_length_of_nine_in_ten_texts_from_256_to_512(
     whole = data.whole_lengths
     assert data.unread == pytest.approx((whole - whole.clip(max=length)).sum() / whole.sum())
     assert (data.unread > 0) == (words > length)
+    counted = TextDataModule(
+        replace(data.config, max_length="auto"), TokenizerConfig("bpe", 400), 0, evidence=True
+    )
+    assert counted.config.max_length == 256  # the rest counts too

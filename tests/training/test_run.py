@@ -254,7 +254,7 @@ def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
     ("lengths", "budget", "most", "note"),
     [
         ([9] * 90 + [500] * 10, 512, None, None),
-        ([9] * 80 + [500] * 20, 512, None, "20% of the training texts are cut at 256 tokens, and 45% of all tokens are not read; data.max_length=512 reads nine in ten whole, in more time"),
+        ([9] * 80 + [500] * 20, 512, None, "20% of the training texts are cut at 256 tokens, and 46% of all tokens are not read; data.max_length=512 reads nine in ten whole, in more time"),
         ([900] * 9, 512, None, "100% .* data.max_length=960 .* \\(with data.tokens_per_batch=960\\)"),
         ([900] * 9, 512, 256, "not read; the checkpoint reads at most 256"),
     ],

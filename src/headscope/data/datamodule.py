@@ -90,6 +90,8 @@ class TextDataModule(LightningDataModule):
         if config.max_length == "auto":
             most = (self.tokenizer.truncation or {}).get("max_length", config.most_tokens)
             length = min(most, max(LEAST_AUTO, usual_length(self.whole_lengths)))
+            if evidence is not False and not config.text_pair_column:  # the rest counts too
+                length = min(most, LEAST_AUTO)
             self.tokenizer.enable_truncation(length)
             self.config = replace(config, max_length=length)
         self.encoded: dict[str, EncodedTexts] = {}

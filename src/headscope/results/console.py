@@ -1,6 +1,6 @@
 """What is printed before and after training, and of a sweep."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,7 @@ def show_results(console: Console, results: Results) -> None:
     show_scores(console, title, rows)
     if len(results.targets) < FEW_TEXTS:
         show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
-    compared = [above(other.name, other.differences) for other in results.compared.values()]
-    for line in filter(None, [*compared, what_would_help(results)]):
+    for line in _comparisons(results):
         show_line(console, line)
     if results.tempered and results.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
@@ -87,6 +86,13 @@ def show_results(console: Console, results: Results) -> None:
     if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
         parent = results.folder.parent
     show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
+
+
+def _comparisons(results: Results) -> Iterator[str]:
+    """Yield how far the run is from each classifier that it is compared with, and what may help."""
+    for other in results.compared.values():
+        yield above(other.name, other.differences)
+    yield from filter(None, [what_would_help(results)])
 
 
 def what_would_help(results: Results) -> str:
