@@ -67,7 +67,8 @@ NGRAMS = """([content, keys, ratios, texts]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   const table = BigUint64Array.from(keys, BigInt);
   const evidence = new modules.evidence.Evidence(table, ratios, 1, tokenizer);
-  return texts.map(text => [...evidence.ofTokens(tokenizer.encode([text]).pieces)]);
+  const read = texts.map(text => tokenizer.encode([text]));
+  return read.map(({ pieces, rest }) => [...evidence.ofTokens(pieces, rest)]);
 }"""
 ENCODE = """([content, rows]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
