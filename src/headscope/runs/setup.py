@@ -29,6 +29,7 @@ from headscope.model.pretrained import (
     build_frozen,
     build_pretrained,
 )
+from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
@@ -46,6 +47,7 @@ FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     *SOURCES,  # the digests of the texts tell whether they are the same
     "data.cache_dir",
+    "data.cache_gb",
     "model.dropout",
     "model.attention_dropout",
     "model.evidence_dropout",
@@ -60,7 +62,7 @@ class Setup:
     """What the weights depend on. It is in the model's file, and in each checkpoint.
 
     `encoder` is a checkpoint's config.json, `evidence` are the known n-grams, `learned` the keys of
-    the training and validation texts, sorted: `headscope.data.splits.text_keys`.
+    the training and validation texts, sorted: `headscope.data.splits.row_keys`.
     """
 
     config: TrainConfig
@@ -100,7 +102,11 @@ class Setup:
             raise ValueError(
                 f"model.num_layers={self.config.model.num_layers}: more than its tensors"
             )
-        with torch.device("meta"):
+        model = self.config.model
+        width = {"rotary": model.d_model // model.num_heads, "sinusoidal": model.d_model}
+        _check_tables(4 * self.config.data.most_tokens * width.get(model.positions, 0))
+        of_transformers = self.encoder is not None
+        with torch.device("meta") if of_transformers else Undrawn(shapes_only=True):
             network = self.build()
         expected = network.state_dict()
         for name, weight in expected.items():
@@ -110,12 +116,7 @@ class Setup:
                     f"{name}: expected {list(weight.shape)} by its settings, got {got}"
                 )
         buffers = network.named_buffers()
-        tables = sum(table.nbytes for name, table in buffers if name not in expected)
-        if tables > MOST_MIB_TABLES * 2**20:
-            raise ValueError(
-                f"data.max_length: expected tables of positions of at most {MOST_MIB_TABLES} MiB, "
-                f"got {tables >> 20}"
-            )
+        _check_tables(sum(table.nbytes for name, table in buffers if name not in expected))
 
     def identity(self) -> str:
         """Return a digest of the settings that cannot change and of the texts."""
@@ -199,6 +200,15 @@ class Chosen:
         if self.thresholds is None:
             return MultiLabel()
         return MultiLabel(torch.tensor(self.thresholds, dtype=torch.float64))
+
+
+def _check_tables(size: int) -> None:
+    """Raise a ValueError for positions of too many bytes: they are computed, and in no file."""
+    if size > MOST_MIB_TABLES * 2**20:
+        raise ValueError(
+            f"data.max_length: expected tables of positions of at most {MOST_MIB_TABLES} MiB, "
+            f"got {size >> 20}"
+        )
 
 
 def fixed_settings(config: TrainConfig) -> dict[str, Any]:

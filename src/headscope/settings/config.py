@@ -121,7 +121,10 @@ class DataConfig(Settings):
         "(model.evidence, no pairs); else what nine in ten training texts have, 256 to 512",
     )
     tokens_per_batch: Count = key(2048, "tokens per batch, padding included")
-    cache_dir: PathText | None = key(None, "cache of tokenizers and token ids; null: the user's")
+    cache_dir: PathText | None = key(None, "cache of texts, tokens, n-grams; null: the user's")
+    cache_gb: float = key(
+        20.0, "most GB of the cache; what is longest unused is removed. 0: no cache", ge=0
+    )
 
     @property
     def most_tokens(self) -> int:
@@ -298,8 +301,9 @@ class TrainerConfig(Settings):
 
     accelerator: Accelerator = key("auto", "where to train")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
-        "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
+        "auto", "auto: bf16-mixed where it is known to be faster, else 32-true"
     )
+    compile: bool = key(False, "translate training steps by torch.compile: a minute, for a GPU")
     max_epochs: Count = key(2, "maximum number of epochs")
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
     epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")
