@@ -39,9 +39,10 @@ from datasets import DatasetDict, disable_progress_bars
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from accuracy import STRENGTHS, counted_words
+from accuracy import counted_words
 from headscope.data.columns import row_texts
 from headscope.data.corpus import Corpus, load_corpus
+from headscope.results.baseline import STRENGTHS
 from headscope.settings.config import DataConfig
 from side_by_side import count, parser_of, table
 

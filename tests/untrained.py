@@ -42,7 +42,7 @@ def untrained(
         model=ModelConfig(**(sizes | model)),
     )
     tokenizer = train_tokenizer(iter(texts), config.tokenizer)
-    tokenizer.enable_truncation(data.max_length)
+    tokenizer.enable_truncation(data.most_tokens)
     rows = [(text,) for text in texts] * 4  # an n-gram of characters is known from four texts on
     known = known_ngrams(words_of(tokenizer, rows)) if config.model.evidence else None
     setup = Setup(config, labels, tokenizer, {}, evidence=known)

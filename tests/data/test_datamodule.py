@@ -3,6 +3,7 @@
 import pkgutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def make(
         settings[key] = str(folder / f"{key}.parquet")
         split.to_parquet(settings[key])
     config = DataConfig(
-        cache_dir=str(folder), tokens_per_batch=128, **({"max_length": 64} | settings)
+        cache_dir=str(folder), **({"tokens_per_batch": 128, "max_length": 64} | settings)
     )
     tokenizer = TokenizerConfig("bpe", 400, min_frequency=1)
     return TextDataModule(config, tokenizer, seed, evidence=evidence)
@@ -70,6 +71,29 @@ def test_the_facts_are_what_can_be_counted(tmp_path: Path) -> None:
     assert facts["mean tokens"] == pytest.approx(data.encoded["train"].lengths.mean(), abs=0.05)
     assert facts["share of texts cut"] == {role: cut.mean() for role, cut in long.items()}
     assert 0 < long["train"].mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "long", "length"),
+    [(300, 5, 320), (300, 4, 256), (9, 40, 256), (900, 40, 512)],
+    ids=["nine in ten and a bit", "not a tenth is longer", "short", "longer than auto reads"],
+)
+def test_auto_is_the_length_of_nine_in_ten_texts_from_256_to_512(
+    tmp_path: Path, words: int, long: int, length: int
+) -> None:
+    texts = [f"{row} " + "w " * (words if row < long else 5) for row in range(40)]
+    train = Dataset.from_dict({"text": texts, "label": ["no", "yes"] * 20})
+    data = make(tmp_path, train, max_length="auto", tokens_per_batch=1024)
+    assert data.config.max_length == length
+    assert data.tokenizer.truncation["max_length"] == length
+    assert data.facts()["maximum tokens"] == length
+    whole = data.whole_lengths
+    assert data.unread == pytest.approx((whole - whole.clip(max=length)).sum() / whole.sum())
+    assert (data.unread > 0) == (words > length)
+    counted = TextDataModule(
+        replace(data.config, max_length="auto"), TokenizerConfig("bpe", 400), 0, evidence=True
+    )
+    assert counted.config.max_length == 256  # the rest counts too
 
 
 def kept(folder: Path, labels: list[str] | None = None, **settings: Any) -> tuple[Any, ...]:

@@ -253,6 +253,29 @@ def test_a_batch_put_below_itself_keeps_every_ngram_at_its_token() -> None:
     assert len(twice.folds) == 6
 
 
+def test_what_is_not_read_counts_at_the_last_token(tmp_path: Path) -> None:
+    """The n-grams of the whole text are those of the cut one: those of the rest are at [SEP]."""
+    texts = [("one two three four five six",), ("one two",)] * 4
+    tokenizer = trained_tokenizer(
+        [text for (text,) in texts], TokenizerConfig("words", 300, 1), 64, tmp_path
+    )
+    words = encode_texts(tokenizer, texts, KnownNgrams(np.zeros(0, np.uint64))).words
+    assert words is not None
+    known = known_ngrams(words)
+
+    def ngrams(limit: int, row: int) -> list[tuple[int, int]]:
+        tokenizer.enable_truncation(limit)
+        encoded = encode_texts(tokenizer, texts, known)
+        assert encoded.evidence is not None
+        found = encoded.evidence.of([row])
+        return sorted(zip(found.ids.tolist(), found.places.tolist(), strict=True))
+
+    assert ngrams(64, 1) == ngrams(5, 1)  # a short one is read as it was
+    wanted = [(ngram, min(place, 4)) for ngram, place in ngrams(64, 0)]
+    assert ngrams(5, 0) == sorted(wanted)
+    assert sum(place == 4 for _, place in wanted) > 8
+
+
 def test_ngrams_of_a_wider_batch_stay_at_their_tokens() -> None:
     texts = words(*TEXTS)
     evidence = known_ngrams(texts).find(texts)

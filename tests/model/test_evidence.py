@@ -38,6 +38,18 @@ def test_a_token_says_the_sum_of_its_ngrams(evidence: Ngrams, training: bool) ->
     torch.testing.assert_close(layer(evidence, LENGTH), expected, atol=1e-12, rtol=0)
 
 
+def test_the_sum_of_many_ngrams_at_a_token_is_scaled_by_the_root_of_their_number() -> None:
+    layer = filled().eval()
+    for count, scale in ((64, 1.0), (65, (64 / 65) ** 0.5), (640, 0.1**0.5)):
+        many = Ngrams(
+            torch.arange(count) % NGRAMS,
+            torch.full((count,), 2),
+            torch.zeros(1, dtype=torch.long),
+        )
+        expected = scale * (layer.weight * layer.ratio)[many.ids].sum(dim=0)
+        torch.testing.assert_close(layer(many, LENGTH)[0, 2], expected)
+
+
 def test_ngrams_are_dropped_whole_in_training_alone(evidence: Ngrams) -> None:
     layer = filled(dropout=0.5)
     torch.nn.init.ones_(layer.weight)

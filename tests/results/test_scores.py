@@ -1,12 +1,16 @@
 """Scores, temperature, thresholds and baseline: against scikit-learn, grids, known factors and counts by hand."""
 
 import json
+import re
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, List, Value
 from scipy.special import log_softmax
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -21,7 +25,17 @@ from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, Toke
 from headscope.ground.errors import UserWarningMessage
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.results.baseline import Compared, above, baseline_scores, differences
+from headscope.results.baseline import (
+    STRENGTHS,
+    Compared,
+    above,
+    baseline_scores,
+    chosen,
+    differences,
+    fits,
+    is_without_spaces,
+)
+from headscope.results.console import what_would_help
 from headscope.results.scores import (
     LARGEST,
     Scores,
@@ -31,9 +45,10 @@ from headscope.results.scores import (
     fitted_temperature,
     scores,
 )
+from headscope.results.terms import WORDS_AND_CHARACTERS, CharacterCounts
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
-from headscope.settings.config import ModelConfig
+from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from training_runs import Trained, events_of
 
 # --- scores ---
@@ -281,7 +296,6 @@ def test_validation_is_scored_at_its_own_best_thresholds_whatever_the_batches() 
 # --- baseline ---
 
 WORDS = ["lion", "bear", "wolf"]
-NAME = "TF-IDF (words 1-2) + logistic regression"
 
 
 def splits() -> DatasetDict:
@@ -289,12 +303,12 @@ def splits() -> DatasetDict:
         texts = [f"the {WORDS[row % 3]} number {row % 7} of {row % 5}" for row in range(rows)]
         return Dataset.from_dict({"text": texts, "label": [row % 3 for row in range(rows)]})
 
-    return DatasetDict({"train": table(60), "test": table(30)})
+    return DatasetDict({"train": table(60), "validation": table(30), "test": table(30)})
 
 
 def of(texts: list[str], labels: list[int]) -> Compared:
     rows = Dataset.from_dict({"text": texts, "label": labels})
-    found = baseline_scores(DatasetDict({"train": rows, "test": rows}))
+    found = baseline_scores(DatasetDict({"train": rows, "validation": rows, "test": rows}))
     assert found is not None
     return found
 
@@ -302,16 +316,60 @@ def of(texts: list[str], labels: list[int]) -> Compared:
 def test_words_that_tell_the_classes_apart_are_found_in_all_texts_or_a_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for most, name in ((60, NAME), (30, f"{NAME} on 30 of 60 training texts")):
+    for most, end in ((60, "regression"), (30, "regression on 30 of 60 training texts")):
         monkeypatch.setattr("headscope.results.baseline.MOST_TEXTS", most)
         found = baseline_scores(splits())
         assert found is not None
-        assert (found.scores.accuracy, found.name) == (1, name)
+        assert found.scores.accuracy == 1
+        assert re.fullmatch(rf"TF-IDF \(words 1-2.*\) \+ logistic {end}", found.name)
         assert sum(map(sum, found.scores.confusion)) == 30  # every test text is scored
     monkeypatch.setattr("headscope.results.baseline.MOST_WEIGHTS", 10)
     words = r"no baseline: 3 classes times \d+ terms are more than 10"
     with pytest.warns(UserWarningMessage, match=words):
         assert baseline_scores(splits()) is None
+
+
+def test_characters_within_pieces_are_counted_as_scikit_learn_counts_them() -> None:
+    texts = ["The cat, the CATS", "a cat of ΟΔΟΣ", "吾輩は猫 である 吾輩", "", "concatenate the"]
+    counter = CountVectorizer(
+        analyzer="char_wb", ngram_range=(2, 4), min_df=2, dtype=np.float32
+    ).fit(texts)
+    ours = CharacterCounts()
+    found = ours.fit_transform(texts)
+    names = ours.counter_.get_feature_names_out()[ours.is_known_]
+    assert names.tolist() == counter.get_feature_names_out().tolist()
+    assert (found != counter.transform(texts)).nnz == 0
+    others = ["the unseen cattle", "猫 である", ""]
+    assert (ours.transform(others) != counter.transform(others)).nnz == 0
+
+
+def test_terms_and_c_are_those_of_the_lowest_validation_loss() -> None:
+    """Endings tell the classes of words that are in no training text, which words cannot."""
+    stems = [
+        f"{first}{second}{third}" for first in "bdgkm" for second in "aeiou" for third in "lnrst"
+    ]
+
+    def table(some: list[str]) -> Dataset:
+        texts = [f"{stem}{ending}" for stem in some for ending in ("ology", "esque")]
+        return Dataset.from_dict({"text": texts * 2, "label": [0, 1] * 2 * len(some)})
+
+    parts = {
+        "train": table(stems[:80]),
+        "validation": table(stems[80:100]),
+        "test": table(stems[100:]),
+    }
+    found = baseline_scores(DatasetDict(parts))
+    assert found is not None
+    assert found.scores.accuracy == 1
+    assert "characters 2-4" in found.name
+    best = chosen(parts["train"], parts["validation"])
+    tried = {
+        C: scores(*each.logits(parts["validation"])).loss
+        for C, each in zip(
+            STRENGTHS, fits(parts["train"], WORDS_AND_CHARACTERS, STRENGTHS), strict=True
+        )
+    }
+    assert min(tried, key=lambda C: tried[C]) == best.pipeline[-1].C
 
 
 def test_a_class_that_no_text_has_keeps_its_column() -> None:
@@ -326,7 +384,9 @@ def test_texts_without_spaces_between_words_are_read_by_characters() -> None:
         ["吾輩は猫である", "我是一只狗"],
         ["新しい GNU の Emacs を 使う", "これは X の ゲームです"],
     ):
-        assert of(texts * 10, [0, 1] * 10).name == NAME.replace("words 1-2", "characters 1-3")
+        rows = Dataset.from_dict({"text": texts * 10, "label": [0, 1] * 10})
+        assert is_without_spaces(rows)
+        assert "characters" in of(texts * 10, [0, 1] * 10).name
 
 
 def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
@@ -343,7 +403,7 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
     compared = baseline_scores(DatasetDict(parts))
     assert compared is not None
     found = compared.scores
-    assert (found.accuracy, found.macro_f1, found.micro_f1, compared.name) == (1, 1, 1, NAME)
+    assert (found.accuracy, found.macro_f1, found.micro_f1) == (1, 1, 1)
     assert np.array(found.confusion).sum() == 4 * 40
 
 
@@ -357,5 +417,32 @@ def test_of_any_number_of_labels_there_is_a_regression_for_each_class() -> None:
 )
 def test_texts_without_a_common_term_have_no_baseline(texts: list[str]) -> None:
     rows = Dataset.from_dict({"text": texts, "label": [n % 2 for n in range(len(texts))]})
+    parts = DatasetDict({"train": rows, "validation": rows, "test": rows})
     with pytest.warns(UserWarningMessage, match="no baseline: no term is in two training texts"):
-        assert baseline_scores(DatasetDict({"train": rows, "test": rows})) is None
+        assert baseline_scores(parts) is None
+
+
+@pytest.mark.parametrize(
+    ("high", "unread", "features", "said"),
+    [
+        (0.001, 0.5, None, ""),
+        (-0.001, 0.0, "some/encoder", "more texts may help"),
+        (-0.001, 0.0, None, "a pretrained encoder, more texts may help; headscope train -m sweep=choose with"),
+        (-0.001, 0.2, "some/encoder", "longer texts, more texts may help; headscope train -m sweep=choose data.max_length=auto,512 with"),
+    ],
+)  # fmt: skip
+def test_where_tf_idf_is_better_by_more_than_its_interval_the_run_says_what_may_help(
+    high: float, unread: float, features: str | None, said: str
+) -> None:
+    differences = {"accuracy": (-0.02, -0.04, high)}
+    model = ModelConfig(features=features)
+    results: Any = SimpleNamespace(
+        compared={"baseline": SimpleNamespace(differences=differences)},
+        config=TrainConfig(model=model, data=DataConfig(max_length=256)),
+        facts_of_data={"share of tokens not read": unread},
+    )
+    found = what_would_help(results)
+    assert said in found
+    assert bool(found) == bool(said)
+    results.compared = {}
+    assert what_would_help(results) == ""

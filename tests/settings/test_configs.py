@@ -33,7 +33,7 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     check(config)
     is_pair = config.data.text_pair_column is not None
     model = TextClassifier(
-        config.model, 1000, 2, config.data.max_length, 2 if is_pair else 1, num_ngrams=3
+        config.model, 1000, 2, config.data.most_tokens, 2 if is_pair else 1, num_ngrams=3
     )
     ClassifierModule(model, config.optimizer, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -16,16 +19,16 @@ from rich.console import Console
 import headscope
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.data.datamodule import TextDataModule
-from headscope.ground.errors import ConfigError, RunError, TrainingError
+from headscope.ground.errors import ConfigError, RunError, TrainingError, UserWarningMessage
 from headscope.heads.capture import capture, headed_layers
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.results.scores import scores
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.checks import flatten, override
-from headscope.settings.config import TrainConfig
+from headscope.settings.config import DataConfig, TrainConfig
 from headscope.training.module import ClassifierModule
-from headscope.training.prepare import prepare
+from headscope.training.prepare import prepare, warn_of_cut
 from headscope.training.train import train
 from headscope.training.trainer import build_trainer
 from training_runs import Trained, changed, events_of, reviews
@@ -245,3 +248,24 @@ def test_train_from_python_has_the_keys_of_the_command_and_returns_the_run(
         headscope.train({"modle.d_model": 3})
     with pytest.raises(ConfigError, match=r"trainer\.logger: .*pip install mlflow"):
         headscope.train(trainer={"logger": "mlflow"})
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "most", "note"),
+    [
+        ([9] * 90 + [500] * 10, 512, None, None),
+        ([9] * 80 + [500] * 20, 512, None, "20% of the training texts are cut at 256 tokens, and 46% of all tokens are not read; data.max_length=512 reads nine in ten whole, in more time"),
+        ([900] * 9, 512, None, "100% .* data.max_length=960 .* \\(with data.tokens_per_batch=960\\)"),
+        ([900] * 9, 512, 256, "not read; the checkpoint reads at most 256"),
+    ],
+)  # fmt: skip
+def test_where_more_than_a_tenth_is_cut_a_note_says_what_is_lost_and_what_to_do(
+    lengths: list[int], budget: int, most: int | None, note: str | None
+) -> None:
+    whole = np.array(lengths)
+    config = DataConfig(max_length=256, tokens_per_batch=budget)
+    unread = 1 - whole.clip(max=256).sum() / whole.sum()
+    data: Any = SimpleNamespace(config=config, whole_lengths=whole, unread=unread, evidence=None)
+    checkpoint: Any = None if most is None else SimpleNamespace(max_tokens=most)
+    with pytest.warns(UserWarningMessage, match=note) if note else nullcontext():
+        warn_of_cut(data, checkpoint)

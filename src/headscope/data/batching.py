@@ -25,8 +25,7 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.ngrams import ranges
-from headscope.data.tokenizer import beginning
+from headscope.data.ngrams import beginning, ranges, unread
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -69,23 +68,30 @@ def encode_rows(
     ids = array("i")
     segments = array("B")
     words = array("i")
+    word_counts = []
     for encoding, parts in zip(encodings, rows, strict=True):
         ids.fromlist(encoding.ids)  # twice as fast as NumPy, which first looks for a type
         if is_pair:
             segments.fromlist(encoding.type_ids)
         if vocabulary is not None:
-            tokens = zip(encoding.offsets, encoding.sequence_ids, strict=True)
-            words.extend(
+            tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
+            tokens[-1:-1] = unread(encoding)  # at [SEP] it counts
+            of_text = [
                 NO_WORD if part is None else vocabulary.number(parts[part][start:end])
                 for (start, end), part in tokens
-            )
+            ]
+            words.fromlist(of_text)
+            word_counts.append(len(of_text))
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
+    of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
         np.array(ids),
         starts,
         np.array(segments) if is_pair else None,
         sum(bool(encoding.overflowing) for encoding in encodings),
-        None if vocabulary is None else WordTexts(vocabulary.words, np.array(words), starts),
+        None
+        if vocabulary is None
+        else WordTexts(vocabulary.words, np.array(words), of_words, np.diff(starts)),
     )
 
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,18 @@ from headscope.data.evidence import (
     cached_ratios,
 )
 from headscope.data.features import Advance, StatesOf, hidden_states
-from headscope.data.tokenizer import trained_tokenizer
+from headscope.data.ngrams import beginning
+from headscope.data.tokenizer import copied, trained_tokenizer
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.errors import ConfigError, warn
 from headscope.ground.files import cache_folder, digest
 from headscope.ground.mecab import write_tokenizer_json
-from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
+from headscope.settings.config import LEAST_AUTO, ROLES, DataConfig, TokenizerConfig
 
-RECIPE = 2  # raise it when files hold something else, so that no old one is read
+RECIPE = 3  # raise it when files hold something else, so that no old one is read
 TEXTS_AT_ONCE = 4_000  # encoded together
+UNREAD = "share of tokens not read"  # among the facts
+SAMPLE = 2_000  # training texts whose whole length is counted
 Phase = Callable[[str], AbstractContextManager[Any]]
 
 
@@ -82,8 +86,10 @@ class TextDataModule(LightningDataModule):
         train = TextsOf(self.corpus.splits["train"])
         with phase("training the tokenizer"):
             self.tokenizer = tokenizer or trained_tokenizer(
-                train, tokenizer_config, config.max_length, self.cache
+                train, tokenizer_config, config.most_tokens, self.cache
             )
+        self.rest_counts = evidence is not False and config.text_pair_column is None
+        self._settle_length()
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ROLES:
@@ -94,6 +100,25 @@ class TextDataModule(LightningDataModule):
                 with phase(f"counting n-grams of {role} texts"):
                     texts = replace(texts, evidence=self._evidence_of(role, texts.words))
             self.encoded[role] = texts
+
+    def _settle_length(self) -> None:
+        """Replace max_length=auto by a number, for the tokenizer too."""
+        if self.config.max_length != "auto":
+            return
+        most = (self.tokenizer.truncation or {}).get("max_length", self.config.most_tokens)
+        usual = LEAST_AUTO if self.rest_counts else usual_length(self.whole_lengths)
+        length = min(most, max(LEAST_AUTO, usual))
+        self.tokenizer.enable_truncation(length)
+        self.config = replace(self.config, max_length=length)
+
+    @cached_property
+    def whole_lengths(self) -> np.ndarray:
+        """The tokens that training texts would have if none were cut; of a sample, or of all."""
+        if self.rest_counts:
+            words = self.encoded["train"].words
+            assert words is not None, "of each token, where n-grams are read"
+            return np.diff(words.starts)
+        return whole_lengths(self.tokenizer, self.corpus.splits["train"])
 
     def _evidence_of(self, role: str, words: WordTexts) -> NgramTexts:
         """Return the known n-grams of a split; those of train, the first, become known."""
@@ -188,10 +213,39 @@ class TextDataModule(LightningDataModule):
             "vocabulary": self.tokenizer.get_vocab_size(),
             **({} if self.evidence is None else {"n-grams": len(self.evidence)}),
             "mean tokens": round(float(self.encoded["train"].lengths.mean()), 1),
+            "maximum tokens": self.config.most_tokens,
             "share of texts cut": {
                 role: texts.num_cut / len(texts.lengths) for role, texts in self.encoded.items()
             },
+            UNREAD: self.unread,
         }
+
+    @property
+    def unread(self) -> float:
+        """The share of the training texts' tokens beyond max_length."""
+        read = np.minimum(self.whole_lengths, self.config.most_tokens)
+        return float(1 - read.sum() / self.whole_lengths.sum())
+
+
+def whole_lengths(tokenizer: Tokenizer, dataset: Dataset) -> np.ndarray:
+    """Return how many tokens each text of a sample would have if none were cut.
+
+    The sample is every k-th text, 2,000 at most; of each the first 100,000 characters count.
+    """
+    whole = copied(tokenizer)
+    whole.no_truncation()
+    rows = range(0, len(dataset), -(-len(dataset) // SAMPLE))
+    lengths = []
+    for batch in dataset.select(rows).iter(TEXTS_AT_ONCE // 40):
+        texts = zip(*(batch[name] for name in texts_among(dataset.column_names)), strict=True)
+        cut = [tuple(beginning(text, 0) for text in parts) for parts in texts]
+        lengths.append(encode_rows(whole, cut).lengths)
+    return np.concatenate(lengths)
+
+
+def usual_length(lengths: np.ndarray) -> int:
+    """Return the number of tokens that nine in ten texts do not exceed, in steps of 64."""
+    return 64 * int(np.ceil(np.quantile(lengths, 0.9) / 64))
 
 
 def encode(
@@ -213,7 +267,8 @@ def encode(
     facts = json.loads(arrays["facts"].tobytes())
     words = None
     if with_words:
-        words = WordTexts(facts["words"], arrays["words"], arrays["starts"])
+        read = np.diff(arrays["starts"])
+        words = WordTexts(facts["words"], arrays["words"], arrays["word_starts"], read)
     segments = arrays.get("segments")
     return EncodedTexts(arrays["ids"], arrays["starts"], segments, facts["num_cut"], words)
 
@@ -237,9 +292,12 @@ def _encoded_arrays(
             parts["segments"].append(texts.segments)
         if texts.words is not None:
             parts["words"].append(texts.words.word_ids)
+            parts["word_starts"].append(np.diff(texts.words.starts))
         num_cut += texts.num_cut
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
     arrays["starts"] = np.cumsum(arrays["starts"])
+    if vocabulary is not None:
+        arrays["word_starts"] = np.cumsum([0, *arrays["word_starts"]])
     words = [] if vocabulary is None else vocabulary.words
     facts = json.dumps({"num_cut": num_cut, "words": words}, ensure_ascii=False)
     # An array of bytes: a header of safetensors has 100 MB at most.

@@ -16,6 +16,9 @@ of a text is counted in the other folds alone (cross-fitting; the cure for the l
 encoding: Micci-Barreca 2001). That of other texts has all counts. `TextDataModule` deals the folds,
 `headscope.model.classifier.TokenEvidence` reads the counts without a text's own.
 
+**What is not read counts too.** The words beyond max_length are at the last token, [SEP], whose
+evidence is scaled down by `headscope.model.classifier.TokenEvidence`; pairs of texts have no rest.
+
 Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
 
@@ -45,7 +48,7 @@ FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0
 # Raise it when others are extracted, chosen or counted, so that saved ones are not misread.
-RECIPE = "2"
+RECIPE = "3"
 TOKENS_AT_ONCE = 100_000
 NO_WORD = -1  # of special tokens
 
@@ -89,11 +92,17 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class WordTexts:
-    """The words of N texts, token by token."""
+    """The words of N texts, token by token, before the last token those that are not read."""
 
     words: list[str]  # the distinct ones, [W]
     word_ids: np.ndarray  # which of them each token is, end to end; -1 at special tokens
     starts: np.ndarray  # [N + 1], where each text begins
+    read: np.ndarray | None = None  # [N], the tokens of each text that are read; None: all
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text that are read, [N]."""
+        return np.diff(self.starts) if self.read is None else self.read
 
 
 @dataclass(frozen=True)
@@ -107,12 +116,17 @@ class NgramTexts:
     folds: np.ndarray  # [N], the fold whose counts each text must not see, or -1
 
     def of(self, rows: Sequence[int] | np.ndarray, length: int | None = None) -> Ngrams:
-        """Return the n-grams of a batch of rows, padded to `length`, by default the longest."""
+        """Return the n-grams of a batch of rows, padded to `length`, by default the longest.
+
+        Those of what is not read are at the last token.
+        """
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
-        lengths = self.texts.starts[rows + 1] - starts
-        tokens = ranges(starts, lengths)
-        places = ranges(np.arange(len(lengths)) * (length or lengths.max()), lengths)
+        counts = self.texts.starts[rows + 1] - starts
+        tokens = ranges(starts, counts)
+        lengths = self.texts.lengths[rows]
+        first = np.arange(len(lengths)) * (length or lengths.max())
+        places = np.minimum(ranges(first, counts), np.repeat(first + lengths - 1, counts))
         words = self.texts.word_ids[tokens]
         begin = self.word_starts[:-1][words]
         counts = self.word_starts[1:][words] - begin
@@ -128,7 +142,7 @@ class NgramTexts:
     def by_text(self, rows: np.ndarray, num_ngrams: int) -> csc_matrix:
         """Return which n-grams each of some texts has, [rows, n] of bool."""
         evidence = self.of(rows)
-        longest = np.diff(self.texts.starts)[rows].max()
+        longest = self.texts.lengths[rows].max()
         text = evidence.places.numpy() // longest
         found = (np.ones(len(text), bool), (text, evidence.ids.numpy()))
         repeated = coo_matrix(found, (len(rows), num_ngrams))

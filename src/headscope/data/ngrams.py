@@ -16,6 +16,7 @@ Letters: W words, T tokens.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,36 @@ NO_KEY = np.uint64(0)  # of a special token
 # Katakana is a word, most often a foreign one.
 HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 CHARACTERS = f"\u3041-\u309f{HAN}\uac00-\ud7af"
+# The rest of a longer text is not read, which would take minutes.
+MOST_CHARACTERS = 100_000
+CHARACTERS_PER_TOKEN = 64
 CHARACTER = re.compile(f"[{CHARACTERS}]")
+
+
+def beginning(text: str, max_length: int) -> str:
+    """Return a text, a very long one cut after a word (if it has spaces)."""
+    most = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
+    if len(text) <= most:
+        return text
+    words = text[:most].rsplit(maxsplit=1)
+    if len(words) == 2 and len(words[0]) > most // 2:
+        return words[0]
+    return text[:most]
+
+
+def unread(encoding: Any) -> list[tuple[tuple[int, int], int]]:
+    """Return the tokens of a text that its truncation leaves out: where each is, and of which text.
+
+    None of a pair, or of a tokenizer without a last special token, where they would count.
+    """
+    if encoding.n_sequences > 1 or not encoding.ids or encoding.sequence_ids[-1] is not None:
+        return []
+    return [
+        (place, side)
+        for part in encoding.overflowing
+        for place, side in zip(part.offsets, part.sequence_ids, strict=True)
+        if side is not None
+    ]
 
 
 def is_character(word: str) -> bool:

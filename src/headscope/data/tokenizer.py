@@ -22,7 +22,7 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.ngrams import CHARACTERS, HAN
+from headscope.data.ngrams import CHARACTERS, HAN, beginning, unread
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
 from headscope.ground.mecab import (
@@ -52,21 +52,8 @@ MARKS = "".join(
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
-# The rest of a longer text would be truncated anyway, after minutes of work.
-MOST_CHARACTERS = 100_000
 MOST_SPECIAL = 16  # tokens around a text or pair
-CHARACTERS_PER_TOKEN = 64
-
-
-def beginning(text: str, max_length: int) -> str:
-    """Return a text, a very long one cut after a word (if it has spaces)."""
-    most = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
-    if len(text) <= most:
-        return text
-    words = text[:most].rsplit(maxsplit=1)
-    if len(words) == 2 and len(words[0]) > most // 2:
-        return words[0]
-    return text[:most]
+REST = "the rest of the text"  # as the last token is named where what is not read counts
 
 
 def normal_form(text: str) -> str:
@@ -304,8 +291,10 @@ def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, in
     return places
 
 
-def word_spans(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
+def word_spans(encoding: Encoding, texts: Sequence[str], has_rest: bool = False) -> list[Word]:
     """Return the words and signs of a text or pair, in order; special tokens are in none.
+
+    But with `has_rest`, for a model that reads n-grams, the last token is the rest of a cut text.
 
     Tokens of one word are neighbours whose nearest letters are of one word of `units_of`. A space
     that is a token of its own goes with the word after it.
@@ -326,4 +315,6 @@ def word_spans(encoding: Encoding, texts: Sequence[str]) -> list[Word]:
             name = texts[side][places[first][0] : end] or encoding.tokens[token]
             words.append(Word(visible(name), first, token + 1))
         last = (side, units[side][end - 1] if side is not None and start < end else None)
+    if has_rest and unread(encoding):
+        words.append(Word(REST, len(places) - 1, len(places)))
     return words

@@ -29,7 +29,17 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from answering import AnswerRule, share_of_unknown
-from ngrams import CHARACTERS, NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
+from ngrams import (
+    CHARACTERS,
+    NO_KEY,
+    beginning,
+    context_keys,
+    is_character,
+    numbers_of,
+    ranges,
+    unread,
+    word_keys,
+)
 from plain_rows import Row, as_text, format_of, renamed, rows_of
 from tokenizers import Encoding, Tokenizer, normalizers
 
@@ -73,6 +83,8 @@ class Classifier:
             if len(part) != len(columns) or not all(isinstance(text, str) for text in part):
                 raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {part}")
             "".join(part).encode()  # half a surrogate pair cannot be encoded
+        limit = (self.tokenizer.truncation or {}).get("max_length", 0)
+        parts = [tuple(beginning(text, limit) for text in part) for part in parts]
         given = [part if len(part) == 2 else part[0] for part in parts]
         encodings = self.tokenizer.encode_batch(given)
         rows: list[dict[str, Any]] = [{}] * len(parts)
@@ -132,11 +144,14 @@ class Classifier:
         numbers = []  # of the word of each token
         places = []
         for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
-            for (start, end), part in zip(encoding.offsets, encoding.sequence_ids, strict=True):
+            tokens: Any = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
+            tokens[-1:-1] = unread(encoding)  # at [SEP] it counts
+            for (start, end), part in tokens:
                 piece = "" if part is None else parts[part][start:end]
                 word = kept_word(piece) if len(piece) <= MOST_KEPT else word_of(piece)
                 numbers.append(words.setdefault(word, len(words)))
-            places.append(row * len(encodings[0]) + np.arange(len(encoding)))
+            own = np.minimum(np.arange(len(tokens)), len(encoding) - 1)
+            places.append(row * len(encodings[0]) + own)
         keys, starts = word_keys([*words])
         first = keys[starts[:-1]]
         first[0] = NO_KEY

@@ -27,6 +27,7 @@ from headscope.settings.extension import is_import_path, own_code
 
 EVIDENCE_STD = 0.2  # ten times a token's own 0.02: evidence has an effect from the start
 STD_BESIDE_FEATURES = 0.02  # a frozen encoder's vectors say more than the counts of few texts
+MOST_UNSCALED = 64  # n-grams of a token; a word has fewer, the rest of a long text has more
 TokenIds = Int[Tensor, "B T"]
 Tokens = Float[Tensor, "B T D"]
 TokenRatios = Float[Tensor, "B T C"]  # what each token says about each class
@@ -121,7 +122,8 @@ class TokenEvidence(nn.Module):
     n-gram is (`headscope.data.evidence`); in training, in the folds that a text is not in. w is
     learned and starts at 1; two classes share it, since evidence for one is evidence against the
     other (Wang and Manning 2012, Baselines and Bigrams, section 2.3: naive Bayes' numbers as the
-    features of another classifier).
+    features of another classifier). At a token with m > 64 n-grams, such as the last one of a text
+    whose rest is not read, the sum is multiplied by sqrt(64 / m).
 
     `weight` is w, [n, C] or, for two classes, [n, 1]; `ratio` is r, [n, C]; `fold_ratios`, [K, n,
     C], is set in training only. `dropout` is the share of a batch's n-grams left out in training.
@@ -158,6 +160,9 @@ class TokenEvidence(nn.Module):
         ngrams = ngrams * self.dropout(ngrams.new_ones(ids.shape[0], 1))
         tokens: Tensor = ngrams.new_zeros(folds.shape[0] * length, ngrams.shape[1])
         tokens = tokens.index_add_(0, places, ngrams)
+        counts = tokens.new_zeros(tokens.shape[0])
+        counts = counts.index_add_(0, places, ngrams.new_ones(ngrams.shape[0]))
+        tokens = tokens * (MOST_UNSCALED / counts.clamp(min=MOST_UNSCALED)).sqrt()[:, None]
         return tokens.view(folds.shape[0], length, -1)  # [B * T, C] -> [B, T, C]
 
 

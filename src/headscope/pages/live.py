@@ -86,7 +86,7 @@ def live_html(
         live={
             "parts": list(parts),
             "pair": run.config.data.text_pair_column is not None,
-            "max_length": run.config.data.max_length,
+            "max_length": run.config.data.most_tokens,
             "dtype": dtype,
             "examples": [asdict(example) for example in examples],
         },

@@ -77,7 +77,7 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "rotary": config.positions == "rotary",
         "window": config.window,
         "tokenizer": tokenizer_content(
-            run.tokenizer, run.config.tokenizer, run.config.data.max_length
+            run.tokenizer, run.config.tokenizer, run.config.data.most_tokens
         ),
         "blob": base64.b64encode(gzip.compress(pack(arrays), 9, mtime=0)).decode("ascii"),
     }

@@ -99,7 +99,8 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        found = word_spans(run.tokenizer.encode(*own), own)  # type: ignore[arg-type]
+        encoding = run.tokenizer.encode(*own)  # type: ignore[arg-type]
+        found = word_spans(encoding, own, run.evidence is not None)
         if run.config.tokenizer.lowercase:
             found = [word._replace(name=word.name.lower()) for word in found]
         words.append(found)

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +14,6 @@ import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from jaxtyping import Bool
 from scipy.sparse import csr_array
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -33,6 +33,8 @@ from headscope.model.objective import (
     Objective,
 )
 from headscope.results.scores import SCORES, Scores, best_thresholds, predicted_classes, scores
+from headscope.results.terms import CHARACTERS as CHARACTERS_1_3
+from headscope.results.terms import WORDS, WORDS_AND_CHARACTERS, vectorizer
 
 # Read by characters are texts with less white space than this, or with more letters of Chinese,
 # Japanese and Korean than this.
@@ -42,6 +44,11 @@ MANY_CHARACTERS = 0.3
 # made-up texts of 40 words took 1 GiB and three minutes.
 MOST_TEXTS = 200_000
 MOST_WEIGHTS = 50_000_000  # 8 GiB with these copies
+MOST_TO_CHOOSE = 1_000  # texts of train, and of validation, by which terms and C are chosen
+STRENGTHS = (1.0, 10.0, 100.0)  # of C
+MARGIN = (
+    1.05  # words alone are taken, and are quicker, unless more terms lower the loss by a twentieth
+)
 RESAMPLES = 1000  # of the test texts: an end of the interval has an error of 3 % of its width
 Interval = tuple[float, float, float]  # a difference, and the ends of its 95 % interval
 
@@ -141,7 +148,7 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
 def baseline_scores(splits: DatasetDict) -> Compared | None:
     """Fit on train, score on test; None, and a note, without terms or if memory cannot hold it."""
     try:
-        baseline = fitted(splits["train"])
+        baseline = chosen(splits["train"], splits["validation"])
     except (MemoryError, DataError) as error:
         warn(f"no baseline: {first_line(error)}")
         return None
@@ -160,57 +167,95 @@ class Baseline:
 
     def logits(self, split: Dataset) -> tuple[Tensor, Tensor]:
         """Return logits [N, C] of the pipeline's probabilities, and the labels."""
+        return self.of_terms(self.terms(split), split)
+
+    def terms(self, split: Dataset) -> Any:
+        """Return the TF-IDF of a split, [N, n]."""
+        return self.pipeline[:-1].transform([*row_texts(split)])
+
+    def of_terms(self, terms: Any, split: Dataset) -> tuple[Tensor, Tensor]:
+        """Return the same of a split whose TF-IDF is known."""
         labels = torch.from_numpy(numbers(split, "label"))
-        shares = self.pipeline.predict_proba(row_texts(split))
+        shares = self.pipeline[-1].predict_proba(terms)
         # A class that train has no text of has a column of zeros.
         classes = self.pipeline.classes_
-        probabilities = np.zeros((len(shares), classes.max() + 1))
+        num_classes = max(classes.max(), labels.max() * (labels.dim() == 1)) + 1
+        probabilities = np.zeros((len(shares), num_classes))
         probabilities[:, classes] = shares
         clipped = torch.from_numpy(np.clip(probabilities, 1e-12, 1.0))
         logits = clipped.log() if labels.dim() == 1 else clipped.logit(eps=1e-12)
         return logits.float(), labels
 
 
-def fitted(split: Dataset, C: float = 10.0) -> Baseline:
-    """Fit on a split, at most on 200,000 texts, stratified by class.
+def chosen(train: Dataset, validation: Dataset) -> Baseline:
+    """Return TF-IDF and logistic regression with the terms and C of the lowest validation loss.
 
-    Terms are words and pairs of words, or 1 to 3 characters for text without spaces, in at least
-    two texts, with log term frequency. With multi_label there is a regression for each class. C is
-    the inverse of the strength of the penalty on squared weights.
+    Terms are words and pairs of words or, of text without spaces, 1 to 3 characters; or words and
+    2 to 4 characters within them, if they lower the loss by a twentieth. C is 1, 10 or 100. All are
+    chosen by fits on at most 1,000 training texts; the last fit is on all, 200,000 at most.
 
     Raises:
         DataError: if there is no term, as in emoji or letters alone.
         MemoryError: if classes times terms exceed 50 million weights, or the memory.
     """
+    kinds = [CHARACTERS_1_3 if is_without_spaces(train) else WORDS, WORDS_AND_CHARACTERS]
+    sample = limited(train, MOST_TO_CHOOSE, seed=0)
+    others = limited(validation, MOST_TO_CHOOSE, seed=0)
+    labels = numbers(train, "label")
+    objective: Objective = ONE_CLASS if labels.ndim == 1 else MultiLabel()
+    found: dict[str, tuple[float, float]] = {}  # of terms the lowest loss, and its C
+    for terms in kinds:
+        try:
+            tried = [*fits(sample, terms, STRENGTHS)]
+        except DataError:  # of both kinds there are fewer texts with a term
+            continue
+        weighed = tried[0].terms(others)
+        losses = [scores(*each.of_terms(weighed, others), objective).loss for each in tried]
+        found[terms] = min(zip(losses, STRENGTHS, strict=True))
+    if not found:
+        raise DataError("no term is in two training texts")
+    terms = min(found, key=lambda kind: found[kind][0] * (1 if kind == kinds[0] else MARGIN))
+    C = found[terms][1]
+    try:
+        (best,) = fits(train, terms, [C])
+    except MemoryError:  # the words alone may fit
+        if terms == kinds[0]:
+            raise
+        (best,) = fits(train, kinds[0], [C])
+    return best
+
+
+def fits(split: Dataset, terms: str, strengths: Sequence[float]) -> Iterator[Baseline]:
+    """Yield a classifier for each C, fitted on at most 200,000 texts, stratified by class.
+
+    C is the inverse of the strength of the penalty on squared weights. With multi_label there is a
+    regression for each class. Errors: see `chosen`.
+    """
     train = limited(split, MOST_TEXTS, seed=0)
     labels = numbers(train, "label")
-    terms = "words 1-2"
-    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, ngram_range=(1, 2))
-    if is_without_spaces(train):
-        terms = "characters 1-3"
-        vectorizer.set_params(analyzer="char", ngram_range=(1, 3))
+    weigh = vectorizer(terms)
     try:
-        counts = vectorizer.fit_transform(row_texts(train))
+        counts = weigh.fit_transform([*row_texts(train)])
     except ValueError as error:  # an empty vocabulary, or none in two texts
         raise DataError("no term is in two training texts") from error
-    classifier = LogisticRegression(C=C, max_iter=1000)
-    num_classes = len(np.unique(labels))
-    if labels.ndim > 1:
-        classifier = OneVsRestClassifier(classifier)
-        num_classes = 1  # fitted at once
+    num_classes = 1 if labels.ndim > 1 else len(np.unique(labels))  # fitted at once
     if num_classes * counts.shape[1] > MOST_WEIGHTS:
         raise MemoryError(
             f"{num_classes:,} classes times {counts.shape[1]:,} terms are more than "
             f"{MOST_WEIGHTS:,} weights"
         )
-    with warnings.catch_warnings():
-        message = "Label not .* is present in all training examples"
-        warnings.filterwarnings("ignore", message=message)
-        classifier.fit(counts, labels)
     name = f"TF-IDF ({terms}) + logistic regression"
     if len(train) < len(split):
         name += f" on {len(train):,} of {len(split):,} training texts"
-    return Baseline(make_pipeline(vectorizer, classifier), name)
+    for C in strengths:
+        classifier = LogisticRegression(C=C, max_iter=1000)
+        if labels.ndim > 1:
+            classifier = OneVsRestClassifier(classifier)
+        with warnings.catch_warnings():
+            message = "Label not .* is present in all training examples"
+            warnings.filterwarnings("ignore", message=message)
+            classifier.fit(counts, labels)
+        yield Baseline(make_pipeline(weigh, classifier), name)
 
 
 def is_without_spaces(split: Dataset) -> bool:

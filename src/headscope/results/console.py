@@ -1,12 +1,13 @@
 """What is printed before and after training, and of a sweep."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from headscope.data.datamodule import UNREAD
 from headscope.ground.errors import listed
 from headscope.ground.terminal import UNBOUNDED, plain_table, show_line
 from headscope.record.explanation import signed
@@ -24,6 +25,7 @@ from headscope.settings.config import REPORT
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
 MOST_HEADS = 6  # in a table
+LITTLE = 0.05  # of the tokens not read: a longer max_length would read no more
 FEW_TEXTS = 50  # one text is two points of accuracy
 COUNTS = ("TP", "FN", "FP", "TN")
 
@@ -59,8 +61,8 @@ def show_results(console: Console, results: Results) -> None:
     show_scores(console, title, rows)
     if len(results.targets) < FEW_TEXTS:
         show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
-    for other in results.compared.values():
-        show_line(console, above(other.name, other.differences))
+    for line in _comparisons(results):
+        show_line(console, line)
     if results.tempered and results.temperature == 1:
         show_line(console, "temperature: 1; no other lowers the loss of held-out validation texts")
     show_confusion(console, results.labels, results.test)
@@ -84,6 +86,32 @@ def show_results(console: Console, results: Results) -> None:
     if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
         parent = results.folder.parent
     show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
+
+
+def _comparisons(results: Results) -> Iterator[str]:
+    """Yield how far the run is from each classifier that it is compared with, and what may help."""
+    for other in results.compared.values():
+        yield above(other.name, other.differences)
+    yield from filter(None, [what_would_help(results)])
+
+
+def what_would_help(results: Results) -> str:
+    """Return what to try where TF-IDF is better by more than its interval, else nothing.
+
+    It is better if the 95 % interval of the difference of accuracy on test lies below 0.
+    """
+    baseline = results.compared.get("baseline")
+    if baseline is None or baseline.differences["accuracy"][2] >= 0:
+        return ""
+    ways = ["more texts"]
+    command = "headscope train -m sweep=choose"
+    if results.facts_of_data.get(UNREAD, 0) > LITTLE:
+        ways.insert(0, "longer texts")
+        command += f" data.max_length=auto,{2 * results.config.data.most_tokens}"
+    if results.config.model.checkpoint[1] is None:
+        ways.insert(0, "a pretrained encoder")
+    tries = f"; {command} with your data's keys tries them" if len(ways) > 1 else ""
+    return f"TF-IDF is better here, by more than its interval: {', '.join(ways)} may help{tries}"
 
 
 def show_heads(

@@ -210,7 +210,7 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = self.reading.scaled(of_empty[pair]).tolist()
-        words = word_spans(encoding, parts)
+        words = word_spans(encoding, parts, self.evidence is not None)
         return replace(explanation, empty=first - sum(rest), spans=words)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:

@@ -85,7 +85,7 @@ class Setup:
             model,
             self.tokenizer.get_vocab_size(),
             len(self.labels),
-            self.config.data.max_length,
+            self.config.data.most_tokens,
             2 if self.config.data.text_pair_column else 1,
             0 if self.evidence is None else len(self.evidence),
             features,
@@ -104,7 +104,7 @@ class Setup:
             )
         model = self.config.model
         width = {"rotary": model.d_model // model.num_heads, "sinusoidal": model.d_model}
-        _check_tables(4 * self.config.data.max_length * width.get(model.positions, 0))
+        _check_tables(4 * self.config.data.most_tokens * width.get(model.positions, 0))
         of_transformers = self.encoder is not None
         with torch.device("meta") if of_transformers else Undrawn(shapes_only=True):
             network = self.build()
@@ -160,7 +160,7 @@ class Setup:
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
         tokenizer = tokenizer_of(metadata["tokenizer"])
-        tokenizer.enable_truncation(config.data.max_length)
+        tokenizer.enable_truncation(config.data.most_tokens)
         encoder = None
         if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])

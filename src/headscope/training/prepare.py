@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
-from headscope.data.datamodule import Phase, TextDataModule
+from headscope.data.datamodule import Phase, TextDataModule, usual_length
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
@@ -33,6 +33,8 @@ from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shar
 from headscope.training.module import ClassifierModule, build_module
 from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
+
+MOST_CUT = 0.1  # of the training texts; beyond it is said
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def prepare(
         if is_rank_zero():
             save_copies(folder, setup)  # not before the texts are read, which may be wrong
     show(data.facts())
+    warn_of_cut(data, checkpoint)
     with phase("preparing the network"):
         module = build_module(setup, data, checkpoint, resumed)
         if config.control is not None:
@@ -156,8 +159,10 @@ def resolved(
     if path is None or resumed is not None:
         return config, None
     checkpoint = read_checkpoint(key, path, config.model.revision)
-    max_length = min(config.data.max_length, checkpoint.max_tokens)
+    max_length = min(config.data.most_tokens, checkpoint.max_tokens)
     checkpoint.tokenizer.enable_truncation(max_length)
+    if config.data.max_length == "auto":  # the texts decide, within what the tokenizer reads
+        return config, checkpoint
     return override(config, {"data.max_length": max_length}), checkpoint
 
 
@@ -178,6 +183,7 @@ def _texts(
     encoder = None if known is None else known.encoder
     evidence = config.model.evidence if before is None else before.evidence or False
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
+    config = replace(config, data=data.config)  # with the length that auto chose
     steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
     data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
     labels = data.corpus.labels
@@ -186,6 +192,27 @@ def _texts(
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
+
+
+def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
+    """Tell what is not read if more than a tenth of the training texts are cut, and what to do."""
+    length = data.config.most_tokens
+    share = (data.whole_lengths > length).mean()
+    if share <= MOST_CUT:
+        return
+    wanted = usual_length(data.whole_lengths)
+    remedy = f"data.max_length={wanted} reads nine in ten whole, in more time"
+    if wanted > data.config.tokens_per_batch:
+        remedy += f" (with data.tokens_per_batch={wanted})"
+    if checkpoint is not None and wanted > checkpoint.max_tokens:
+        remedy = f"the checkpoint reads at most {checkpoint.max_tokens}"
+    what = "not read"
+    if data.evidence is not None and not data.config.text_pair_column:
+        what = "not read but counted"
+    warn(
+        f"{share:.0%} of the training texts are cut at {length} tokens, and {data.unread:.0%} of "
+        f"all tokens are {what}; {remedy}"
+    )
 
 
 def _add_features(

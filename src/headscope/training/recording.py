@@ -58,7 +58,7 @@ def choose_probes(
         return make_probe(data.tokenizer, texts, label, max_tokens, data.evidence, readout)
 
     if config.probes:  # as long as the model reads them
-        return [probe((text,), None, data.config.max_length) for text in config.probes]
+        return [probe((text,), None, data.config.most_tokens) for text in config.probes]
     split = data.corpus.splits["validation"]
     labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths

@@ -9,6 +9,7 @@ import { Maps, arraysOf } from "./maps.js";
 import { Shares } from "./shares.js";
 import { JOIN, Tokenizer } from "./tokenizer.js";
 
+const REST = "the rest of the text"; // as data/tokenizer.py calls it
 const ROWS = 16; // of a map between two pauses
 
 export class Classifier {
@@ -129,9 +130,12 @@ export class Classifier {
   /* The network, from a text to its logits, with what every layer has computed. */
   *forward(parts, ablations) {
     const { d } = this;
-    const { pieces, ...encoded } = this.tokenizer.encode(parts);
+    const { pieces, rest, ...encoded } = this.tokenizer.encode(parts);
     yield;
-    const evidence = this.evidence?.ofTokens(pieces) ?? null;
+    const evidence = this.evidence?.ofTokens(pieces, rest) ?? null;
+    if (evidence && rest.length > 0) {
+      encoded.words.push([REST, encoded.special.pop(), pieces.length]); // it counts at [SEP]
+    }
     yield;
     const start = yield* this.embed(encoded.ids, encoded.segments, evidence);
     const passed = [];

@@ -6,6 +6,7 @@ import { lowerCase } from "./tokenizer.js";
 const SPACES = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const ENDS = new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu");
 const SIZES = [3, 4]; // of character n-grams within a word, its marked ends counted
+const MOST_UNSCALED = 64; // n-grams of a token
 const WIDE = (value) => BigInt.asUintN(64, value);
 
 /* FNV-1a over code points. */
@@ -60,13 +61,18 @@ export class Evidence {
     return this.known.get(piece);
   }
 
-  /* [tokens, classes]: the sum of the ratios of each token's n-grams. */
-  ofTokens(pieces) {
+  /* [tokens, classes]: the sum of the ratios of each token's n-grams, at the last token those of
+     the rest, which is not read; scaled down where there are many. */
+  ofTokens(pieces, rest = []) {
     const { classes, ratios } = this;
+    const last = pieces.length - 1;
     const sums = new Float32Array(pieces.length * classes);
-    const words = pieces.map((piece) => (piece === null ? null : this.wordOf(piece)));
+    const counts = new Uint32Array(pieces.length);
+    const all = [...pieces.slice(0, last), ...rest, pieces[last]];
+    const words = all.map((piece) => (piece === null ? null : this.wordOf(piece)));
     let before = null; // the key of the pair that ends at the token before
     words.forEach((word, place) => {
+      const token = Math.min(place, last);
       const previous = words[place - 1] ?? null;
       const numbers = word === null ? [] : [...word.numbers];
       const pair = word && previous ? jointKey(previous.key, word.key) : null;
@@ -78,11 +84,13 @@ export class Evidence {
       before = pair;
       for (const number of numbers) {
         if (number < 0) continue;
+        counts[token] += 1;
         for (let c = 0; c < classes; c += 1) {
-          sums[place * classes + c] += ratios[number * classes + c];
+          sums[token * classes + c] += ratios[number * classes + c];
         }
       }
     });
-    return sums;
+    const scaleOf = (at) => Math.sqrt(MOST_UNSCALED / Math.max(MOST_UNSCALED, counts[at]));
+    return sums.map((sum, at) => sum * scaleOf(Math.floor(at / classes)));
   }
 }

@@ -180,8 +180,8 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
-  /* Of [text] or two texts {ids, tokens, pieces, segments, special, words, places, unknown}: pieces
-     of the texts, null for special tokens; segments says which text each token is of; the places of
+  /* Of [text] or two texts {ids, tokens, pieces, rest, segments, special, words, places, unknown}:
+     pieces of the texts, null for special tokens; those of a text's rest, not read; segments says which text each token is of; the places of
      tokens that are special, and of those that the vocabulary does not have; words and places as
      a record's text has them. */
   encode(parts) {
@@ -207,7 +207,9 @@ export class Tokenizer {
       result.segments.push(...words.map(() => at), at);
       result.special.push(result.ids.length - 1);
     });
+    const cut = parts.length === 1 ? all[0].slice(texts[0].length) : [];
+    const rest = cut.map(({ start, end }) => read[0].slice(start, end));
     const places = [...result.ids.keys()];
-    return { ...result, unknown: places.filter((place) => result.ids[place] === unknown) };
+    return { ...result, rest, unknown: places.filter((place) => result.ids[place] === unknown) };
   }
 }
