@@ -22,9 +22,18 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line
+from headscope.ground.errors import PASSWORD, ConfigError, RunError, did_you_mean, first_line
 from headscope.ground.files import home
-from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
+from headscope.settings.checks import (
+    NO_PASSWORD,
+    check,
+    flatten,
+    is_text,
+    keys,
+    message,
+    similar_keys,
+    unknown_key,
+)
 from headscope.settings.config import TrainConfig
 from headscope.settings.extension import ALLOW, check_allowed, import_paths_in
 
@@ -93,6 +102,8 @@ def parse_override(word: str, schema: type, is_sweep: bool) -> Override:
     if not key or not (sign or key.startswith("~")):
         example = '"text=two words"'
         raise ConfigError(f"{word}: expected key=value; a text with spaces is quoted: {example}")
+    if key.endswith(("path", "input", "output")) and PASSWORD.search(value):
+        raise ConfigError(message(key, NO_PASSWORD[0], value, NO_PASSWORD[1]))
     if is_text(keys(schema).get(key.lstrip("+"), {})):
         word = f"{key}={as_text(value, is_sweep)}"
     try:

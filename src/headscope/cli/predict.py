@@ -16,6 +16,7 @@ from rich.console import Console
 
 from headscope.data.batching import EncodedTexts
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
+from headscope.ground.databases import query_rows, write_table
 from headscope.ground.errors import ConfigError, DataError, RunError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
@@ -23,7 +24,7 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.runs.abstaining import chosen_confidence
 from headscope.runs.prediction import best_device
 from headscope.runs.run import Run, load_run
-from headscope.settings.commands import PredictConfig
+from headscope.settings.commands import PredictConfig, ReadsTexts
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
@@ -50,11 +51,8 @@ def predict(config: PredictConfig) -> int:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
     """
     run = load_run(config.run)
-    least = _least_confidence(config, run)
-    data = run.config.data
-    columns = {"text_column": config.text_column or data.text_column}
-    if data.text_pair_column:
-        columns["text_pair_column"] = config.text_pair_column or data.text_pair_column
+    least = least_confidence(config, run)
+    columns = columns_of(config, run)
     console = terminal(Console(stderr=True))
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
@@ -64,21 +62,37 @@ def predict(config: PredictConfig) -> int:
     added = [PREDICTION, *map("probability_{}".format, run.labels)]
     added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
     with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
-        windows = encoded(run, _rows(config, columns, counts))
+        windows = encoded(run, read_texts(config, columns, counts))
         answers = chain.from_iterable(
             _answers(config, run, window, least, counts, bar) for window in windows
         )
-        write_rows(config.output, answers, [*columns.values(), *added])
+        names = [*columns.values(), *added]
+        if config.table is None:
+            write_rows(config.output, answers, names)
+        else:
+            write_table(config.output, config.table, answers, names, config.overwrite)
     _print_notes(console, config, counts, least)
     return counts["rows"]
 
 
-def _rows(
-    config: PredictConfig, columns: Mapping[str, str], counts: Counter[str]
+def columns_of(config: ReadsTexts, run: Run) -> dict[str, str]:
+    """Return the columns with texts, by the key that names each."""
+    own = run.config.data
+    columns = {"text_column": config.text_column or own.text_column}
+    if own.text_pair_column:
+        columns["text_pair_column"] = config.text_pair_column or own.text_pair_column
+    return columns
+
+
+def read_texts(
+    config: ReadsTexts, columns: Mapping[str, str], counts: Counter[str]
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
     source = (config.input, config.format, columns["text_column"])
-    for row in read_rows(*source, config.encoding, config.separator, keys=""):
+    rows = read_rows(*source, config.encoding, config.separator, keys="")
+    if config.sql is not None:
+        rows = query_rows(config.input, config.sql)
+    for row in rows:
         where = f"{config.input}, row {counts['rows']}"
         texts = []
         for key, column in columns.items():
@@ -124,7 +138,7 @@ def _answers(
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
-        elif config.output.endswith(".csv"):
+        elif config.table or config.output.endswith((".csv", ".xlsx")):
             separator = run.config.data.label_separator
             answer[PREDICTION] = joined_labels(found.labels, run.labels, separator)
         shares = found.probabilities
@@ -166,7 +180,7 @@ def _print_notes(
         show_line(console, "0 texts")
 
 
-def _least_confidence(config: PredictConfig, run: Run) -> float | None:
+def least_confidence(config: ReadsTexts, run: Run) -> float | None:
     """Return the probability below which a text gets no label; None if all get one."""
     if config.min_confidence is None and config.target_accuracy is None:
         return None

@@ -19,6 +19,7 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import (
     TEXT_COLUMNS,
+    as_cell,
     class_counts,
     class_names,
     class_numbers,
@@ -27,6 +28,7 @@ from headscope.data.columns import (
     label_name,
     labels_of,
     numbers,
+    split_columns,
     text_columns,
     text_rows,
     texts_among,
@@ -36,11 +38,11 @@ from headscope.data.columns import (
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason
 from headscope.data.splits import (
-    cut,
     in_order,
     limited,
     limited_rows,
     near_duplicate_groups,
+    rows_off,
     text_keys,
 )
 from headscope.ground.errors import DataError, listed, warn
@@ -160,11 +162,12 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
             num_groups = len(np.unique(corpus.groups))
         of_rest = share * given / len(train)  # of what was given, also for the second cut
         try:
-            is_off = cut(numbers(train, "label"), corpus.groups, of_rest, config.split_seed)
+            is_off = rows_off(train, corpus.groups, of_rest, config)
         except ValueError as error:
+            different = "groups" if config.group_column else "different texts"
             raise DataError(
                 f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
-                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split "
+                f"{different} of {len(corpus.labels)} classes, too few to cut a {role} split "
                 "(a class keeps its last text; rows that differ only in case, digits or "
                 f"punctuation count as one); add texts, or give one with data.{role}_path=..."
             ) from error
@@ -172,7 +175,10 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
         corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
         corpus.groups = corpus.groups[~is_off]
         corpus.facts[f"{role} cut from train"] = len(corpus.splits[role])
-        corpus.facts["near-duplicates kept on one side"] = given - num_groups
+        if config.group_column:
+            corpus.facts["groups"] = num_groups
+        elif config.time_column is None:
+            corpus.facts["near-duplicates kept on one side"] = given - num_groups
 
 
 def limit_splits(corpus: Corpus, config: DataConfig) -> None:
@@ -237,7 +243,12 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
 
 
 def groups_of(split: Dataset) -> np.ndarray:
-    """Return the group of near-duplicates of each row of a split, [N]."""
+    """Return the group of each row of a split, [N]: by data.group_column, or near-duplicates.
+
+    A row whose cell is empty is a group of its own.
+    """
+    if "group" in split.column_names:
+        return in_order([cell or f"\0{row}" for row, cell in enumerate(values(split, "group"))])
     return near_duplicate_groups(text_rows(split))
 
 
@@ -274,6 +285,8 @@ class Split:
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
         with quiet():  # where rows were dropped, the others are copied
+            for name, source in split_columns(config).items():
+                texts = texts.add_column(name, [*map(as_cell, values(self.dataset, source))])
             return texts.add_column("label", column).add_column("row", self.rows)
 
 

@@ -1,23 +1,27 @@
-"""Cutting a split into two, stratified by label, with near-duplicates on one side.
+"""Cutting a split into two: stratified by label, with near-duplicates or groups on one side.
 
 Labels are [N], the class of each text, or [N, C], 1 at each class that a text has.
 """
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from datasets import Dataset
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
-from headscope.data.columns import numbers
+from headscope.data.columns import numbers, times_of, values
 from headscope.data.tokenizer import MARKS, normal_form
 from headscope.ground.files import digest
+from headscope.settings.config import DataConfig
 
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
+MOST_PARTS = 20  # that groups are dealt into
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
@@ -53,6 +57,21 @@ def in_order(keys: Sequence[Any] | np.ndarray) -> np.ndarray:
     return numbers
 
 
+def rows_off(train: Dataset, groups: np.ndarray, share: float, config: DataConfig) -> np.ndarray:
+    """Return which rows to cut off, [N] of bool: other groups, the latest, or no near-duplicates.
+
+    Raises:
+        ValueError: where too few texts are left for two sides.
+    """
+    labels = numbers(train, "label")
+    if config.group_column:
+        return cut_groups(labels, groups, share, config.split_seed)
+    if config.time_column:
+        where = f"{config.path}, column {config.time_column!r}"
+        return cut_latest(labels, groups, times_of([*values(train, "time")], where), share)
+    return cut(labels, groups, share, config.split_seed)
+
+
 def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return which rows to cut off, a share of all, [N] of bool.
 
@@ -72,7 +91,42 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
     rows = splittable_rows(of_groups, num_off, seed)
     wanted = stratification(strata(of_groups[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
-    is_off = np.isin(groups, off)
+    return _without_last(np.isin(groups, off), labels, groups)
+
+
+def cut_groups(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return which rows to cut off, as `cut` does, for groups of any size.
+
+    They are dealt into up to 20 parts by scikit-learn's StratifiedGroupKFold, which keeps the
+    shares of the labels as far as groups let it; those of `share` are cut off.
+
+    Raises:
+        ValueError: if there is one group, or no class has a text to spare.
+    """
+    wanted = strata(labels, math.ceil(share * len(labels)))
+    num_parts = min(MOST_PARTS, len(np.unique(groups)), int(np.bincount(wanted).max()))
+    parts = StratifiedGroupKFold(num_parts, shuffle=True, random_state=seed)
+    count = max(1, round(share * num_parts))
+    is_off = np.zeros(len(labels), bool)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        for _, rows in islice(parts.split(labels, wanted, groups), count):
+            is_off[rows] = True
+    return _without_last(is_off, labels, groups)
+
+
+def cut_latest(
+    labels: np.ndarray, groups: np.ndarray, times: np.ndarray, share: float
+) -> np.ndarray:
+    """Return which rows to cut off, as `cut` does: the latest, with all of the same time."""
+    order = np.argsort(times, kind="stable")
+    size = math.ceil(share * len(order))
+    _, off = train_test_split(order, test_size=size, shuffle=False)
+    return _without_last(times >= times[off[0]], labels, groups)
+
+
+def _without_last(is_off: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return which rows to cut off but for the last texts of a class, and those of their groups."""
     has_lost: np.ndarray  # rows with a class of which no other row would stay
     if labels.ndim == 1:
         has_lost = np.isin(labels, np.setdiff1d(labels[is_off], labels[~is_off]))

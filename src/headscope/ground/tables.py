@@ -1,4 +1,4 @@
-"""Rows as csv or jsonl, whole or not at all, with nothing that a spreadsheet or a terminal obeys.
+"""Rows as csv, xlsx or jsonl, whole or not at all; no spreadsheet or terminal obeys any of them.
 
 jsonl holds what was given. A csv file is opened by spreadsheets, which compute what begins like a
 formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
@@ -10,7 +10,7 @@ what follows a ;, a tab or a line end in a text is guarded as its beginning is.
 import csv
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from headscope.ground.errors import BIDI, DataError, listed, printable
 from headscope.ground.files import replacing
 from headscope.ground.plain_rows import CELLS, is_formula
+from headscope.ground.sheets import check_installed, write_sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,12 +32,12 @@ Row = Mapping[str, Any]
 
 
 def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
-    """Write rows to a csv or jsonl file, or as jsonl to standard output, "-".
+    """Write rows to a csv, xlsx or jsonl file, or as jsonl to standard output, "-".
 
-    The first row has the columns of a csv file; `columns` are those of one without rows.
+    The first row has the columns of a table; `columns` are those of one without rows.
 
     Raises:
-        DataError: for a csv file's later row with another column, or a closed standard output.
+        DataError: for a table's later row with another column, or a closed standard output.
     """
     if path == "-":
         if sys.stdout is None:
@@ -45,29 +46,36 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
         for row in rows:
             sys.stdout.write(_json(row) + "\n")
         return
+    if path.endswith(".xlsx"):
+        check_installed(path)
+        with replacing(Path(path)) as temporary:
+            write_sheet(temporary, _lines(iter(rows), columns, plain_cell))
+        return
     with (
         replacing(Path(path)) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as file,
     ):
         if path.endswith(".csv"):
             writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
-            writer.writerows(_csv_rows(iter(rows), columns))
+            writer.writerows(_lines(iter(rows), columns, csv_cell))
         else:
             file.writelines(_json(row) + "\n" for row in rows)
 
 
-def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[Any]]:
-    """Yield the cells of each line."""
+def _lines(
+    rows: Iterator[Row], columns: Sequence[str], cell: Callable[[Any], Any]
+) -> Iterator[Iterable[Any]]:
+    """Yield the cells of each line of a table."""
     first = next(rows, {})
     names = list(first or columns)
-    yield map(csv_cell, names)
+    yield map(cell, names)
     for row in filter(None, chain([first], rows)):
         if unknown := sorted(row.keys() - names):
             raise DataError(
                 f"output: expected the same columns in every row, got {listed(unknown)} later; "
                 "write a .jsonl file"
             )
-        yield [csv_cell(row.get(name, "")) for name in names]
+        yield [cell(row.get(name, "")) for name in names]
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
@@ -77,14 +85,18 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
         cells.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC)
 
 
+def plain_cell(value: Any) -> Any:
+    """Return a value, but as a line of JSON if it is a list or an object."""
+    return _json(value) if isinstance(value, dict | list) else value
+
+
 def csv_cell(value: Any) -> Any:
     """Return a csv cell: no formula, and no control character but for tabs and line ends.
 
     `plain_rows.from_csv_cell` returns what it was, but for the control characters. Numbers stay as
     they are.
     """
-    if isinstance(value, dict | list):
-        value = _json(value)
+    value = plain_cell(value)
     if not isinstance(value, str):
         return value
     text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))

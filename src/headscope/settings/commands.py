@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from headscope.ground.databases import is_database, missing_database
 from headscope.ground.errors import ConfigError, existing_runs
 from headscope.settings.checks import (
     MOST,
@@ -20,6 +21,7 @@ from headscope.settings.checks import (
     format_conflicts,
     key,
     override,
+    query_conflicts,
 )
 from headscope.settings.config import (
     REPORT,
@@ -57,8 +59,9 @@ class WritesFile(Settings):
 
     def outputs(self) -> list[Path]:
         """Return every file that the command writes where the user says, `output` first."""
-        output = getattr(self, "output", None)
-        return [] if output in (None, "-") else [Path(output)]
+        output = getattr(self, "output", None) or "-"
+        is_file = output != "-" and not is_database(output)
+        return [Path(output)] if is_file else []
 
     def _conflicts(self) -> Conflicts:
         for number, path in enumerate(self.outputs()):
@@ -143,8 +146,8 @@ class EvaluateConfig(LabelledTextsConfig):
 
     against: PathText | None = key(
         None,
-        "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
-        "these texts: the difference on the same texts, with its interval",
+        "another run folder, or a csv, jsonl or xlsx file with a column prediction and a row for "
+        "each of these texts: the difference on the same texts, with its interval",
     )
 
     def _conflicts(self) -> Conflicts:
@@ -154,33 +157,68 @@ class EvaluateConfig(LabelledTextsConfig):
 
 
 @dataclass(config=STRICT, frozen=True)
-class PredictConfig(WritesFile):
-    """Label texts with a finished run, in order, whatever the file's size."""
+class ReadsTexts(Settings):
+    """A finished run, texts to read, and when it abstains."""
 
-    endings = (".csv", ".jsonl")
     run: RunFolder
-    input: PathText = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
-    output: PathText = key(
-        "-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output"
+    input: PathText = key(
+        "-",
+        "lines, csv, tsv, jsonl, json, parquet or xlsx, or the URL of a database with sql; "
+        "-: standard input",
     )
+    sql: str | None = key(None, "query of a database for the texts", kw_only=True)
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
-        "auto", "format of the input; auto: by the file's extension"
+        "auto", "format of the input; auto: by the file's extension", kw_only=True
     )
-    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932")
-    separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
-    text_column: str | None = key(None, "column with the text; null: the run's")
-    text_pair_column: str | None = key(None, "column with the second text; null: the run's")
-    reasons: bool = key(False, "add a column with the words that decided; texts run one by one")
+    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932", kw_only=True)
+    separator: str | None = key(
+        None, "column delimiter of csv or tsv; null: comma or tab", kw_only=True
+    )
+    text_column: str | None = key(None, "column with the text; null: the run's", kw_only=True)
+    text_pair_column: str | None = key(
+        None, "column with the second text; null: the run's", kw_only=True
+    )
     min_confidence: Annotated[float, Field(ge=0, le=1)] | None = key(
         None,
         "abstain below this probability, and on texts unlike those of training: the "
         "prediction is empty, the column abstained says why",
+        kw_only=True,
     )
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
         None,
         "abstain below the probability from which this share of the validation texts "
         "was right, and on texts unlike those of training",
+        kw_only=True,
     )
+
+    def _conflicts(self) -> Conflicts:
+        if self.sql is not None or is_database(self.input):
+            yield from query_conflicts(self.input, self.sql, "input")
+        elif self.input != "-" and not Path(self.input).is_file():
+            yield "input", "a file that exists, or - for standard input"
+        yield from super()._conflicts()
+        if self.min_confidence is not None and self.target_accuracy is not None:
+            yield "target_accuracy", "null with min_confidence", "give one of the two"
+        yield from format_conflicts(self.encoding, self.separator, "")
+
+    def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
+        if is_database(self.input) and (missing := missing_database(self.input)):
+            yield f"input: expected {missing}, got {self.input!r}"
+
+
+@dataclass(config=STRICT, frozen=True)
+class PredictConfig(ReadsTexts, WritesFile):
+    """Label texts with a finished run, in order, whatever the file's size."""
+
+    endings = (".csv", ".jsonl", ".xlsx")
+    output: PathText = key(
+        "-",
+        "csv (' precedes formulas of spreadsheets), jsonl or xlsx, or the URL of a database with "
+        "table; -: standard output",
+    )
+    table: str | None = key(None, "of a database: the table to be made")
+    reasons: bool = key(False, "add a column with the words that decided; texts run one by one")
     tokens_per_batch: Count | None = key(
         None, "tokens per batch, padding included; null: 2048 on a CPU, else 65536"
     )
@@ -190,15 +228,12 @@ class PredictConfig(WritesFile):
     accelerator: Device = "auto"
 
     def _conflicts(self) -> Conflicts:
-        source = Path(self.input)
-        if self.input != "-" and not source.is_file():
-            yield "input", "a file that exists, or - for standard input"
         yield from super()._conflicts()
+        source = Path(self.input)
         if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
             yield "output", "another file than the input"
-        if self.min_confidence is not None and self.target_accuracy is not None:
-            yield "target_accuracy", "null with min_confidence", "give one of the two"
-        yield from format_conflicts(self.encoding, self.separator, "")
+        if is_database(self.output) != (self.table is not None):
+            yield "table", "the name of a table for the URL of a database, and for no file"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -224,9 +259,9 @@ class ExportConfig(Settings):
 class LabelsConfig(WritesFile):
     """Find texts whose label is probably wrong."""
 
-    endings = (".csv", ".jsonl")
+    endings = (".csv", ".jsonl", ".xlsx")
     run: RunFolder
-    output: PathText = key("labels.csv", "csv or jsonl file")
+    output: PathText = key("labels.csv", "csv, jsonl or xlsx file")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
