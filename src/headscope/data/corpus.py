@@ -36,7 +36,7 @@ from headscope.data.columns import (
     values,
 )
 from headscope.data.rows import check_names, read_own
-from headscope.data.source import files_of, load_source, quiet, reason
+from headscope.data.source import files_of, load_source, quiet, reason, warn_of_groups
 from headscope.data.splits import (
     in_order,
     limited,
@@ -113,6 +113,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     check_classes(corpus, config)
     check_separator(given["train"], config)
     cut_missing(corpus, config)
+    if corpus.groups is not None:  # cut
+        warn_of_groups(source, numbers(corpus.splits["train"], "row"), config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:

@@ -30,6 +30,7 @@ from headscope.settings.config import (
     Accelerator,
     Count,
     DataConfig,
+    Fraction,
     Integer,
     is_run,
 )
@@ -234,6 +235,36 @@ class PredictConfig(ReadsTexts, WritesFile):
             yield "output", "another file than the input"
         if is_database(self.output) != (self.table is not None):
             yield "table", "the name of a table for the URL of a database, and for no file"
+
+
+@dataclass(config=STRICT, frozen=True)
+class DriftConfig(ReadsTexts, WritesFile):
+    """Compare new texts with those of a run: unknown words, classes, confidence, words."""
+
+    against: PathText | None = key(
+        None, "file of earlier texts; null: the run's own validation and test texts"
+    )
+    by: str | None = key(None, "column of dates (ISO 8601): each month is compared")
+    alpha: Annotated[float, Field(gt=0, lt=1)] = key(
+        0.01, "probability of a false alarm, over all periods and measures"
+    )
+    min_change: Fraction = key(0.02, "least change of a share or mean that counts as drift")
+    output: PathText = key("drift.html", "HTML file; of a.html the table is a.csv")
+    accelerator: Device = "auto"
+
+    @property
+    def table_file(self) -> Path:
+        """The csv of all measures and words."""
+        return Path(self.output).with_suffix(".csv")
+
+    def outputs(self) -> list[Path]:
+        """Return the page, and the table beside it."""
+        return [*super().outputs(), self.table_file]
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        if self.against is not None and not Path(self.against).is_file():
+            yield "against", "a file that exists"
 
 
 @dataclass(config=STRICT, frozen=True)
