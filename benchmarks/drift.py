@@ -10,14 +10,13 @@ in place of a frequent word, by texts in another language (--foreign), by texts 
 draws in which drift was found, by which measure first.
 """
 
-import subprocess
-import sys
 import tempfile
 from argparse import ArgumentParser
 from collections import Counter
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from headscope.data.columns import text_rows
 from headscope.data.rows import read_rows
@@ -25,11 +24,19 @@ from headscope.data.source import load_source
 from headscope.results.drift import Observed, changes, observe
 from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.config import DataConfig
+from headscope.settings.checks import override
+from headscope.settings.config import DataConfig, TrainConfig
+from headscope.training.train import train
 
 SIZE, DRAWS, PLANTED_DRAWS = 300, 200, 50
+MOST = 1500  # texts of either half
 SHARES = (0.05, 0.1, 0.2)
-SMALL = ["model.d_model=64", "model.feedforward_size=128", "baseline=false", "inspection=off"]
+SMALL = {
+    "model.d_model": 32,
+    "model.feedforward_size": 64,
+    "baseline": False,
+    "inspection.enabled": False,
+}
 ALPHA, MIN_CHANGE = 0.01, 0.02
 
 
@@ -57,9 +64,9 @@ def found(reference: Observed, texts: Observed, min_change: float = MIN_CHANGE) 
     """Return the measures that have drifted, the surest first."""
     table = changes(reference, {"": texts}, ALPHA)
     table = table[~table["measure"].str.startswith("word: ")].sort_values("p", kind="stable")
-    change = (table["value"] - table["reference value"]).abs()
+    change = (table["value"] - table["reference"]).abs()
     names: list[str] = table["measure"][
-        (table["adjusted"] <= ALPHA) & (change >= min_change)
+        (table["adjusted p"] <= ALPHA) & (change >= min_change)
     ].tolist()
     return names
 
@@ -80,14 +87,12 @@ def main() -> None:
         unseen = rows["label"].value_counts().index[3]
         new = rows[rows["label"] == unseen]
         rows = rows[rows["label"] != unseen].reset_index(drop=True)
-    rows = rows[: 2 * 4000]
+    rows = rows[: 2 * MOST]
     half = len(rows) // 2
     with tempfile.TemporaryDirectory() as folder:
         rows[:half].to_json(f"{folder}/train.jsonl", orient="records", lines=True)
-        words = [f"data.path={folder}/train.jsonl", f"outputs_dir={folder}", "name=run", *SMALL]
-        subprocess.run(
-            [sys.executable, "-m", "headscope", "train", *words], check=True, stdout=sys.stderr
-        )
+        paths = {"name": "run", "outputs_dir": folder, "data.path": f"{folder}/train.jsonl"}
+        train(override(TrainConfig(), paths | SMALL), Console(stderr=True))
         run = load_run(f"{folder}/run")
         splits = own_corpus(run).splits
         own = [row for role in ("validation", "test") for row in text_rows(splits[role])]
@@ -120,10 +125,10 @@ def main() -> None:
         new = pd.DataFrame([*read_rows(given.new)])
     rarest = others["label"].value_counts().index[-1 if others["label"].nunique() < 4 else 2]
     planted = {
-        "new class": [*new["text"][:600]],
-        f"{word} -> zorbatron": named[:600],
-        "another language": [str(row["text"]) for row in read_rows(given.foreign)][:600],
-        f"more of class {rarest}": [*others["text"][others["label"] == rarest]][:600],
+        "new class": [*new["text"][:400]],
+        f"{word} -> zorbatron": named[:400],
+        "another language": [str(row["text"]) for row in read_rows(given.foreign)][:400],
+        f"more of class {rarest}": [*others["text"][others["label"] == rarest]][:400],
     }
     for name, more in planted.items():
         more_texts = observe(run, [(text,) for text in more], None)

@@ -22,7 +22,7 @@ from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.training.train import train
 from training_runs import FILLER, configured, write
 
-NOTE = "texts with the same 'customer' have .* data.group_column=customer keeps each on one side"
+NOTE = "texts with the same 'customer' have .* data.group_column=customer keeps them on one side"
 
 
 def tickets(customers: int = 60, each: int = 6, seed: int = 0) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_predictions_go_to_a_table_of_the_same_database(
 ) -> None:
     run = str(untrained(tmp_path / "run", TEXTS, DataConfig(max_length=16)))
     config = PredictConfig(
-        run, url, url, sql=QUERY, table="answers", accelerator="cpu", min_confidence=0.5
+        run, url, output=url, sql=QUERY, table="answers", accelerator="cpu", min_confidence=0.5
     )
     for again in (False, True):  # the second replaces the first
         assert predict(override(config, {"overwrite": again})) == 4
@@ -195,7 +195,7 @@ def test_a_file_of_sqlite_is_found_from_any_folder(
     [
         (
             ["data.path=sqlite:///no.db", "data.sql=select 1"],
-            "data.path: expected a file that exists",
+            "sqlite:///no.db: no such file; the current directory is",
         ),
         (["data.path=sqlite:///no.db"], "data.path: expected a file, or a database with a query"),
         (["data.sql=select 1"], "data.sql: expected null, as path is no database"),

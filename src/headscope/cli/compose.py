@@ -22,18 +22,16 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import PASSWORD, ConfigError, RunError, did_you_mean, first_line
-from headscope.ground.files import home
-from headscope.settings.checks import (
+from headscope.ground.errors import (
     NO_PASSWORD,
-    check,
-    flatten,
-    is_text,
-    keys,
-    message,
-    similar_keys,
-    unknown_key,
+    PASSWORD,
+    ConfigError,
+    RunError,
+    did_you_mean,
+    first_line,
 )
+from headscope.ground.files import home
+from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
 from headscope.settings.extension import ALLOW, check_allowed, import_paths_in
 
@@ -103,7 +101,7 @@ def parse_override(word: str, schema: type, is_sweep: bool) -> Override:
         example = '"text=two words"'
         raise ConfigError(f"{word}: expected key=value; a text with spaces is quoted: {example}")
     if key.endswith(("path", "input", "output")) and PASSWORD.search(value):
-        raise ConfigError(message(key, NO_PASSWORD[0], value, NO_PASSWORD[1]))
+        raise ConfigError(f"{key}: expected {NO_PASSWORD}")
     if is_text(keys(schema).get(key.lstrip("+"), {})):
         word = f"{key}={as_text(value, is_sweep)}"
     try:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from headscope.cli.predict import columns_of, least_confidence, read_texts
 from headscope.data.columns import as_cell, text_rows, times_of
-from headscope.ground.errors import ConfigError, DataError
+from headscope.ground.errors import ConfigError, DataError, listed
 from headscope.ground.tables import write_frame
 from headscope.ground.terminal import Bar, plain_table, show_line, terminal
 from headscope.pages.drift import drift_page
@@ -21,20 +21,22 @@ from headscope.settings.checks import message, override
 from headscope.settings.commands import DriftConfig
 from headscope.tab.html import write_page
 
-DRIFTED = 3  # the exit code of a command that found drift
+REFERENCE = ("validation", "test")  # splits
+NAMED = 8  # words that came or went
+PRINTED = ["period", "measure", "texts", "value", "reference", "adjusted p"]
 
 
 @dataclass(frozen=True)
 class Drift:
-    """What has changed: `table` as results/drift.py has it, `found` its rows beyond the bounds."""
+    """All that was compared, as `headscope.results.drift.changes` has it, and what has drifted."""
 
     table: pd.DataFrame
     found: pd.DataFrame
 
     @property
     def exit_code(self) -> int:
-        """3 if a bound is crossed, for a scheduler."""
-        return DRIFTED if len(self.found) else 0
+        """3 if a measure has drifted, for a scheduler."""
+        return 3 if len(self.found) else 0
 
 
 def drift(config: DriftConfig, console: Console | None = None) -> Drift:
@@ -48,33 +50,56 @@ def drift(config: DriftConfig, console: Console | None = None) -> Drift:
     """
     console = terminal(console)
     run = load_run(config.run)
-    least = least_confidence(config, run)
     run.model.to(best_device(config.accelerator))
     with Bar(console, "reading and labelling texts"):
-        periods = _periods(config, run, least)
-        if config.against is None:
-            splits = own_corpus(run, ["validation", "test"]).splits
-            known = [row for role in ("validation", "test") for row in text_rows(splits[role])]
-            reference = observe(run, known, least)
-        else:
-            against = override(config, {"input": config.against, "by": None})
-            (reference,) = _periods(against, run, least).values()
+        periods = _periods(config, run)
+        reference = _reference(config, run)
     table = changes(reference, periods, config.alpha)
     is_word = table["measure"].str.startswith("word: ")
-    change = (table["value"] - table["reference value"]).abs()
-    is_found = ~is_word & (table["adjusted"] <= config.alpha) & (change >= config.min_change)
-    found = Drift(table, table[is_found])
-    _write(config, console, found, table[~is_word], table[is_word], len(reference.measures))
-    return found
+    is_large = (table["value"] - table["reference"]).abs() >= config.min_change
+    found = table[~is_word & is_large & (table["adjusted p"] <= config.alpha)]
+    lines = [
+        f"{len(found)} of {len(table[~is_word])} measures have drifted: adjusted p of at most "
+        f"{config.alpha:g} and a change of {config.min_change:g} or more, beside "
+        f"{len(reference.measures)} texts of {config.against or 'validation and test'}"
+    ]
+    show_line(console, *lines)
+    for row in found[PRINTED].round(4).astype(str).to_numpy().tolist():
+        lines.append(f"{row[0]}: {row[1]} {row[3]}, before {row[4]}")
+    console.print(
+        plain_table(PRINTED[:2], PRINTED[2:], found[PRINTED].round(4).to_numpy().tolist())
+    )
+    for period, words in table[is_word].groupby("period", sort=False):
+        is_more = words["value"] > words["reference"]
+        names = words["measure"].str.removeprefix("word: ")
+        came, went = (listed(names[rows].head(NAMED).tolist()) for rows in (is_more, ~is_more))
+        lines.append(f"{period}: words that came: {came or 'none'}; that went: {went or 'none'}")
+        show_line(console, lines[-1])
+    title = f"Drift of {Path(config.input).name}, by run {run.folder.resolve().name}"
+    tables = {"Measures": table[~is_word], "Words that came and went": table.loc[is_word, PRINTED]}
+    write_page(Path(config.output), drift_page(title, lines, tables))
+    write_frame(config.table, table.round(6))
+    show_line(console, f"page:       {config.output}; table: {config.table}")
+    return Drift(table, found)
 
 
-def _periods(config: DriftConfig, run: Run, least: float | None) -> dict[str, Observed]:
-    """Return what the run makes of the input's texts, of each month, or of all."""
-    columns = columns_of(config, run)
-    given = [*read_texts(config, columns, Counter())]
+def _reference(config: DriftConfig, run: Run) -> Observed:
+    if config.against is not None:
+        (reference,) = _periods(
+            override(config, {"input": config.against, "by": None}), run
+        ).values()
+        return reference
+    splits = own_corpus(run, REFERENCE).splits
+    texts = [texts for role in REFERENCE for texts in text_rows(splits[role])]
+    return observe(run, texts, least_confidence(config, run))
+
+
+def _periods(config: DriftConfig, run: Run) -> dict[str, Observed]:
+    """Return what the run makes of the input's texts, of each month or of all."""
+    given = [*read_texts(config, columns_of(config, run), Counter())]
     if not given:
         raise DataError(f"{config.input}: has no texts")
-    observed = observe(run, [texts for _, texts in given], least)
+    observed = observe(run, [texts for _, texts in given], least_confidence(config, run))
     if config.by is None:
         return {Path(config.input).name: observed}
     if config.by not in given[0][0]:
@@ -84,31 +109,3 @@ def _periods(config: DriftConfig, run: Run, least: float | None) -> dict[str, Ob
         raise ConfigError(message("by", "a column of dates such as 2026-11-27", config.by))
     months = pd.DatetimeIndex(times).strftime("%Y-%m").to_numpy()
     return {month: observed.only(months == month) for month in sorted({*months})}
-
-
-def _write(
-    config: DriftConfig,
-    console: Console,
-    drift: Drift,
-    measures: pd.DataFrame,
-    words: pd.DataFrame,
-    size: int,
-) -> None:
-    """Print the measures that have drifted, and write the page and the table."""
-    other = config.against or "the run's own validation and test texts"
-    bounds = f"alpha={config.alpha:g}, min_change={config.min_change:g}"
-    number = measures["period"].nunique()
-    lines = [f"{len(drift.found)} of {len(measures)} measures have drifted ({bounds})"]
-    lines += [f"{number} periods, beside {size} texts of {other}"]
-    columns = ["period", "measure", "texts", "value", "reference value", "adjusted"]
-    show_line(console, *lines)
-    cells = drift.found[columns].round(4).to_numpy().tolist()
-    if cells:
-        console.print(plain_table(columns[:2], columns[2:], cells))
-    page = Path(config.output)
-    title = f"Drift of {Path(config.input).name}, by run {Path(config.run).name}"
-    found = [f"{row[0]}: {row[1]} {row[3]} (before: {row[4]})" for row in cells]
-    shown = words[[*columns]].round(4)
-    write_page(page, drift_page(title, [*lines, *found], measures.round(4), shown))
-    write_frame(config.table_file, drift.table.round(6))
-    show_line(console, f"page:       {page}; table: {config.table_file}")

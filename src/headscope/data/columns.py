@@ -72,12 +72,14 @@ def times_of(cells: Sequence[str | None], where: str) -> np.ndarray:
     column = pd.Series(cells, dtype=object)
     times = pd.to_numeric(column, errors="coerce")
     if times.isna().any():
-        times = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+        dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+        times = dates.dt.tz_localize(None)
     if times.isna().any():
         row = int(times.isna().argmax())
         expected = "expected a date such as 2026-11-27, in all rows, or numbers alone"
         raise DataError(f"{where}, row {row}: {expected}, got {shown(cells[row])}")
-    return np.asarray(times.to_numpy())
+    found: np.ndarray = times.to_numpy()
+    return found
 
 
 def texts_among(columns: Iterable[str]) -> list[str]:

@@ -113,8 +113,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     check_classes(corpus, config)
     check_separator(given["train"], config)
     cut_missing(corpus, config)
-    if corpus.groups is not None:  # cut
-        warn_of_groups(source, numbers(corpus.splits["train"], "row"), config)
+    if corpus.groups is not None and not (config.group_column or config.time_column):
+        warn_of_groups(source, config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
@@ -222,25 +221,16 @@ def read_source(data: DataConfig, path: str) -> Iterator[Row]:
     return read_rows(path, encoding=data.encoding, separator=data.separator)
 
 
-def warn_of_groups(source: DatasetDict, train: np.ndarray, config: DataConfig) -> None:
-    """Warn of a column whose values stand on both sides of a random cut, with texts alike.
-
-    `train` are the numbers of the rows that stayed in train.
-    """
-    if config.group_column or config.time_column:
-        return
+def warn_of_groups(source: DatasetDict, config: DataConfig) -> None:
+    """Warn of a column of train whose values a random cut puts on both sides, with texts alike."""
     rows: Iterable[Row] = source[config.train_split]
     if config.sql is not None or Path(config.path).is_file():
         rows = read_source(config, config.path)  # with all columns
-    table = pd.DataFrame([*islice(rows, ROWS_OF_GROUPS)])
-    if found := group_like(table, config):
-        is_train = np.isin(np.arange(len(table)), train)
-        groups = table[found[0]].astype(str)
-        both = {*groups[is_train]} & {*groups[~is_train]}
+    if found := group_like(pd.DataFrame([*islice(rows, ROWS_OF_GROUPS)]), config):
         warn(
             f"{config.path}: texts with the same {found[0]!r} have {found[1]:.1f} times as many "
-            f"words in common as others, and {len(both)} of its {groups.nunique()} values are on "
-            f"both sides of random cuts; data.group_column={found[0]} keeps each on one side"
+            f"words in common as others, and random cuts put them on both sides; "
+            f"data.group_column={found[0]} keeps them on one side"
         )
 
 

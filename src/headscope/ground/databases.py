@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from headscope.ground.errors import DataError, first_line, masked
 from headscope.ground.plain_rows import Row
-from headscope.ground.tables import plain_cell
+from headscope.ground.tables import frame_of
 
 # A URL; what is at others is downloaded first.
 DATABASE = re.compile(r"(?!https?:|ftp:|s3:|gs:|hf:|file:)[a-z]\w[\w+]*://")
@@ -33,16 +32,6 @@ def absolute_url(url: str) -> str:
     return f"{scheme}:///{Path(file).absolute()}" if is_file else url
 
 
-def missing_database(url: str) -> str | None:
-    """Return what a database lacks on this machine: the package, or the file; None if nothing."""
-    if find_spec("sqlalchemy") is None:
-        return "sqlalchemy, which is not installed: pip install -e '.[sql]'"
-    scheme, _, file = url.partition(":///")
-    path = Path(file.partition("?")[0])
-    is_there = not scheme.startswith("sqlite") or path.is_file()
-    return None if is_there else f"a file that exists: the current directory is {Path.cwd()}"
-
-
 @contextmanager
 def _connected(url: str, **options: Any) -> Iterator[Any]:
     """Yield a connection; what it did is rolled back unless the block commits it.
@@ -50,9 +39,11 @@ def _connected(url: str, **options: Any) -> Iterator[Any]:
     Raises:
         DataError: for whatever the database rejects, without the password.
     """
-    from sqlalchemy import NullPool, create_engine, make_url
-    from sqlalchemy.exc import SQLAlchemyError
-
+    try:
+        from sqlalchemy import NullPool, create_engine, make_url
+        from sqlalchemy.exc import SQLAlchemyError
+    except ImportError:
+        raise DataError(f"{masked(url)}: needs sqlalchemy: pip install -e '.[sql]'") from None
     try:
         place = make_url(url)
         if place.password is not None:
@@ -72,6 +63,9 @@ def query_rows(url: str, sql: str) -> Iterator[Row]:
     Raises:
         DataError: if the query fails.
     """
+    file = url.partition(":///")[2].partition("?")[0]
+    if url.startswith("sqlite") and not Path(file).is_file():  # which would make it
+        raise DataError(f"{url}: no such file; the current directory is {Path.cwd()}")
     options = {"stream_results": True, "no_parameters": True, "postgresql_readonly": True}
     with _connected(url, **options) as connection:
         if connection.dialect.name == "sqlite":
@@ -88,14 +82,12 @@ def write_table(
     Raises:
         DataError: before the first row is asked for, if the table exists, unless `overwrite`.
     """
-    import pandas as pd
-    from sqlalchemy import inspect
-
     with _connected(url) as connection:
+        from sqlalchemy import inspect
+
         if inspect(connection).has_table(table) and not overwrite:
             raise DataError(f"table={table}: exists in {masked(url)}; overwrite=true replaces it")
-    found = [{name: plain_cell(value) for name, value in row.items()} for row in rows]
-    frame = pd.DataFrame(found, columns=None if found else [*columns])
+    frame = frame_of(rows, columns)
     with _connected(url) as connection, connection.begin():
         if connection.dialect.name == "sqlite":  # else it makes the table outside the transaction
             connection.exec_driver_sql("begin")

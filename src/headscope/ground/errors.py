@@ -56,6 +56,10 @@ BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 PASSWORD = re.compile(
     r"(://[^:/@\s]*:)(?!\$\w+@)[^@\s]+(?=@)|([?&](?:password|passwd|pwd)=)[^&\s]+"
 )
+NO_PASSWORD = (
+    "a URL without a password; name a variable of the environment: "
+    "postgresql+psycopg://me:$PGPASSWORD@host/tickets"
+)
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # torch on a CPU, on a GPU
 
 

@@ -124,35 +124,23 @@ def csv_rows(
     else:
         lines = chain([first], lines)
     table = csv.reader(lines, delimiter=delimiter, strict=True)
-    remedy = f"; put quotes around a text with a {delimiter!r} in it"
-    rows = named_rows(table, lambda names: f"{remedy}{hint(names)}")
-    restored: Callable[[str], str] | None = None
-    for row in rows:
-        restored = restored or (from_csv_cell if is_own(row) else str)
-        if restored is from_csv_cell:
-            row = {restored(name): restored(cell) for name, cell in row.items()}
-        yield row
-
-
-def named_rows(
-    table: Iterable[list[str]], hint: Callable[[list[str]], str] = lambda names: ""
-) -> Iterator[Row]:
-    """Yield the rows of a table by the names in its first row; see `csv_rows`."""
-    lines = iter(table)
-    header = enumerate(next(filter(None, lines), []), start=1)
+    header = enumerate(next(filter(None, table), []), start=1)
     names = [name or f"column_{number}" for number, name in header]
     if len(set(names)) < len(names):
         listed = ", ".join(names)[:60]
         raise ValueError(f"two columns have the same name, of {listed}; rename one")
-    for cells in lines:
+    restored = from_csv_cell if is_own(names) else str
+    keys = [*map(restored, names)]
+    for cells in table:
         if not cells and len(names) > 1:
             continue
         if any(cells[len(names) :]):
             raise ValueError(
-                f"has more cells than the first line, which has {len(names)}{hint(names)}"
+                f"has more cells than the first line, which has {len(names)}; put quotes around a "
+                f"text with a {delimiter!r} in it{hint(names)}"
             )
         cells += [""] * (len(names) - len(cells))
-        yield dict(zip(names, cells, strict=False))
+        yield dict(zip(keys, map(restored, cells), strict=False))
 
 
 def is_own(names: Iterable[str]) -> bool:

@@ -1,72 +1,48 @@
-"""Sheets of Excel: read as a csv file would be, written with every text as a text.
+"""Sheets of Excel by pandas: read as a csv file would be, written with every text as a text."""
 
-A cell of text holds what it shows: no formula, link or number is made of it.
-"""
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headscope.ground.errors import DataError, first_line, printable, warn
-from headscope.ground.plain_rows import Row, named_rows
+from headscope.ground.plain_rows import Row
 
-MOST_IN_CELL = 32_767  # characters, of Excel
-MISSING = "python-calamine and xlsxwriter, which are not installed: pip install -e '.[excel]'"
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_ALONE = {"strings_to_formulas": False, "strings_to_urls": False}
 
 
-def check_installed(path: str | Path) -> None:
+def check_installed(path: str) -> None:
     """Raise a DataError if the packages that read and write sheets are missing."""
     if find_spec("python_calamine") is None or find_spec("xlsxwriter") is None:
-        raise DataError(f"{path}: needs {MISSING}")
+        raise DataError(f"{path}: needs python-calamine and xlsxwriter: pip install -e '.[excel]'")
 
 
 def sheet_rows(path: str) -> Iterator[Row]:
-    """Yield the rows of the first sheet, each cell as text; ValueError for what cannot be read."""
-    check_installed(path)
-    from python_calamine import CalamineError, CalamineWorkbook
-
-    try:
-        with CalamineWorkbook.from_path(path) as book:
-            if len(book.sheet_names) > 1:
-                name = book.sheet_names[0]
-                warn(f"{path}: the first of {len(book.sheet_names)} sheets is read, {name}")
-            sheet = book.get_sheet_by_index(0)
-            rows = ([*map(_cell_text, row)] for row in sheet.iter_rows())
-            yield from named_rows(row if any(row) else [] for row in rows)
-    except CalamineError as error:
-        raise ValueError(f"cannot be read as xlsx: {first_line(error)}") from error
-
-
-def _cell_text(value: Any) -> str:
-    """Return a cell as text: 3 for 3.0, true for TRUE, dates as ISO 8601 has them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else str(value)
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def write_sheet(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows of cells, some in memory at a time: numbers as numbers, all else as text.
+    """Yield the rows of the first sheet, each cell as text; an empty line is no row.
 
     Raises:
-        DataError: for a longer text than a cell of Excel holds, or more rows than a sheet.
+        ValueError: if it cannot be read.
     """
     check_installed(path)
-    from xlsxwriter import Workbook
+    import pandas as pd
 
-    with Workbook(path, {"constant_memory": True}) as book:
-        sheet = book.add_worksheet()
-        for number, row in enumerate(rows):
-            for column, cell in enumerate(row):
-                write = sheet.write_string
-                if isinstance(cell, int | float) and cell == cell:  # NaN is an empty cell
-                    write = sheet.write_number
-                else:
-                    cell = "" if cell is None or cell != cell else printable(str(cell))
-                if len(str(cell)) > MOST_IN_CELL or write(number, column, cell):
-                    raise DataError(
-                        f"output, row {number}: a sheet has cells of {MOST_IN_CELL:,} characters "
-                        "and 1,048,576 rows; write a .csv or .jsonl file"
-                    )
+    try:
+        sheets = pd.read_excel(path, None, dtype=str, keep_default_na=False, engine="calamine")
+    except Exception as error:  # calamine has classes of its own
+        raise ValueError(f"cannot be read as xlsx: {first_line(error)}") from error
+    name, frame = next(iter(sheets.items()))
+    if len(sheets) > 1:
+        warn(f"{path}: the first of {len(sheets)} sheets is read, {name}")
+    yield from frame[(frame != "").any(axis=1)].to_dict("records")
+
+
+def write_sheet(path: Path, frame: "pd.DataFrame") -> None:
+    """Write a table: numbers as numbers, all else as text, with no formula or link."""
+    import pandas as pd
+
+    texts = frame.map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
+    with pd.ExcelWriter(path, "xlsxwriter", engine_kwargs={"options": TEXT_ALONE}) as writer:
+        texts.to_excel(writer, index=False)

@@ -10,7 +10,7 @@ what follows a ;, a tab or a line end in a text is guarded as its beginning is.
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from headscope.ground.errors import BIDI, DataError, listed, printable
-from headscope.ground.files import replacing
+from headscope.ground.files import replacing, write_atomic
 from headscope.ground.plain_rows import CELLS, is_formula
 from headscope.ground.sheets import check_installed, write_sheet
 
@@ -34,10 +34,11 @@ Row = Mapping[str, Any]
 def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
     """Write rows to a csv, xlsx or jsonl file, or as jsonl to standard output, "-".
 
-    The first row has the columns of a table; `columns` are those of one without rows.
+    The first row has the columns of a csv file; `columns` are those of one without rows. Those of
+    xlsx are held in memory.
 
     Raises:
-        DataError: for a table's later row with another column, or a closed standard output.
+        DataError: for a csv file's later row with another column, or a closed standard output.
     """
     if path == "-":
         if sys.stdout is None:
@@ -48,8 +49,8 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
         return
     if path.endswith(".xlsx"):
         check_installed(path)
-        with replacing(Path(path)) as temporary:
-            write_sheet(temporary, _lines(iter(rows), columns, plain_cell))
+        frame = frame_of(rows, columns)
+        write_atomic(Path(path), lambda temporary: write_sheet(temporary, frame))
         return
     with (
         replacing(Path(path)) as temporary,
@@ -57,25 +58,32 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
     ):
         if path.endswith(".csv"):
             writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
-            writer.writerows(_lines(iter(rows), columns, csv_cell))
+            writer.writerows(_csv_rows(iter(rows), columns))
         else:
             file.writelines(_json(row) + "\n" for row in rows)
 
 
-def _lines(
-    rows: Iterator[Row], columns: Sequence[str], cell: Callable[[Any], Any]
-) -> Iterator[Iterable[Any]]:
-    """Yield the cells of each line of a table."""
+def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[Any]]:
+    """Yield the cells of each line."""
     first = next(rows, {})
     names = list(first or columns)
-    yield map(cell, names)
+    yield map(csv_cell, names)
     for row in filter(None, chain([first], rows)):
         if unknown := sorted(row.keys() - names):
             raise DataError(
                 f"output: expected the same columns in every row, got {listed(unknown)} later; "
                 "write a .jsonl file"
             )
-        yield [cell(row.get(name, "")) for name in names]
+        yield [csv_cell(row.get(name, "")) for name in names]
+
+
+def frame_of(rows: Iterable[Row], columns: Sequence[str]) -> "pd.DataFrame":
+    """Return rows as a table, lists as JSON; `columns` are those of one without rows."""
+    import pandas as pd
+
+    found = [*rows]
+    frame = pd.DataFrame(found, columns=None if found else [*columns])
+    return frame.map(lambda cell: _json(cell) if isinstance(cell, dict | list) else cell)
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:
@@ -85,18 +93,14 @@ def write_frame(path: Path, frame: "pd.DataFrame") -> None:
         cells.to_csv(temporary, index=False, quoting=csv.QUOTE_NONNUMERIC)
 
 
-def plain_cell(value: Any) -> Any:
-    """Return a value, but as a line of JSON if it is a list or an object."""
-    return _json(value) if isinstance(value, dict | list) else value
-
-
 def csv_cell(value: Any) -> Any:
     """Return a csv cell: no formula, and no control character but for tabs and line ends.
 
     `plain_rows.from_csv_cell` returns what it was, but for the control characters. Numbers stay as
     they are.
     """
-    value = plain_cell(value)
+    if isinstance(value, dict | list):
+        value = _json(value)
     if not isinstance(value, str):
         return value
     text = value if value.isprintable() else "\r".join(map(printable, value.split("\r")))

@@ -1,9 +1,9 @@
-"""The page of `headscope drift`: what has changed, a picture of each measure, and tables."""
+"""The page of `headscope drift`: what has changed, a picture of each measure, and the tables."""
 
 import base64
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 
 import pandas as pd
@@ -18,67 +18,56 @@ TEMPLATE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src '{policy}'; \
-img-src data:; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
+style-src '{policy}'; base-uri 'none'; form-action 'none'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>{style}</style>
 </head>
-<body>
-<h1>{title}</h1>
+<body><h1>{title}</h1>
 {body}
 </body>
 </html>
 """
 STYLE = """
 body { max-width: 62rem; margin: 0 auto; padding: 1rem; }
-h2, p, table, img { margin-top: 0.8rem; }
+h2, p, table, img { margin-top: 0.8rem; max-width: 100%; }
 td, th { padding: 0.1rem 0.8rem 0.1rem 0; text-align: left; }
-img { max-width: 100%; }
 """
 MOST_PICTURES = 15
 
 
-def drift_page(
-    title: str, lines: Iterable[str], pictured: pd.DataFrame, words: pd.DataFrame
-) -> str:
-    """Return the page: lines of text, a picture of the measures, and both tables, all escaped."""
+def drift_page(title: str, lines: Iterable[str], tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return the page, all text escaped: lines, tables by name, a picture of the first of them."""
     parts = [f"<p>{_shown(line)}</p>" for line in lines]
-    picture = base64.b64encode(_picture(pictured)).decode("ascii")
+    picture = base64.b64encode(_picture(next(iter(tables.values())))).decode("ascii")
     parts.append(f'<img alt="each measure by period" src="data:image/png;base64,{picture}">')
-    for heading, table in (("Measures", pictured), ("Words that came and went", words)):
-        rows = [f"<tr>{_cells(row, 'td')}</tr>" for row in table.astype(str).to_numpy().tolist()]
-        parts.append(f"<h2>{heading}</h2>\n<table><tr>{_cells([*table], 'th')}</tr>")
-        parts.append("\n".join([*rows, "</table>"]))
+    for name, table in tables.items():
+        cells = table.round(4).astype(object).fillna("").map(_shown)
+        with pd.option_context("display.max_colwidth", None):
+            rows = cells.to_html(index=False, border=0, escape=False)
+        parts.append(f"<h2>{name}</h2>\n{rows}")
     style = (STATIC / "heads.css").read_text("utf-8") + STYLE
-    title = _shown(title)
-    body = "\n".join(parts)
-    return TEMPLATE.format(policy=content_hash(style), title=title, style=style, body=body)
+    content = {"policy": content_hash(style), "style": style, "title": _shown(title)}
+    return TEMPLATE.format(body="\n".join(parts), **content)
 
 
-def _cells(row: Sequence[str], tag: str) -> str:
-    return "".join(f"<{tag}>{_shown(cell)}</{tag}>" for cell in row)
-
-
-def _shown(text: str) -> str:
-    return escape(on_screen(encodable(text)))
+def _shown(cell: object) -> str:
+    return escape(on_screen(encodable(str(cell))))
 
 
 def _picture(table: pd.DataFrame) -> bytes:
     """Draw the first measures: value and interval of each period over the reference's interval."""
-    groups = [*table.groupby("measure", sort=False)][:MOST_PICTURES]
+    groups = [*table.dropna().groupby("measure", sort=False)][:MOST_PICTURES]
     figure = Figure((9, 1.5 * len(groups)), layout="constrained")
-    for axes, (name, rows) in zip(
-        figure.subplots(len(groups), squeeze=False)[:, 0], groups, strict=True
-    ):
-        low, high = rows[["reference low", "reference high"]].iloc[0]
-        axes.axhspan(100 * low, 100 * high, color="lightgrey")
-        values = 100 * rows["value"]
-        errors = [values - 100 * rows["low"], 100 * rows["high"] - values]
-        axes.errorbar([*map(encodable, rows["period"])], values, errors, fmt="o", capsize=4)
-        axes.set_title(f"{encodable(str(name))}, %", **text_style(10.0))
+    places = figure.subplots(len(groups), squeeze=False)[:, 0]
+    for axes, (name, rows) in zip(places, groups, strict=True):
+        axes.axhspan(*rows[["reference low", "reference high"]].iloc[0], color="lightgrey")
+        errors = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
+        axes.errorbar([*map(encodable, rows["period"])], rows["value"], errors, fmt="o", capsize=4)
+        axes.set_title(encodable(name), **text_style(10.0))
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as boxes
-        figure.savefig(file, format="png", dpi=100)
+        figure.savefig(file, format="png")
     return file.getvalue()

@@ -1,6 +1,6 @@
-"""Whether texts are still like those that a run knows: unknown words, classes, confidence, words.
+"""Whether texts are still like those that a run knows: unknown words, confidence, classes, words.
 
-Shape letters: N texts, C classes.
+Shape letters: N texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy import stats
 
 from headscope.data.batching import encode_rows
@@ -17,9 +17,8 @@ from headscope.data.evidence import Vocabulary
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.run import Run
 
-TESTS = {"unknown words": stats.mannwhitneyu, "confidence": stats.ks_2samp}  # of numbers
+TESTS = {"unknown words": stats.mannwhitneyu, "confidence": stats.ks_2samp}  # others are shares
 LEAST_TEXTS = 5  # that have a word which is tested
-Values = Float[np.ndarray, " N"] | Bool[np.ndarray, " N"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,8 @@ class Observed:
     """What a run makes of N texts.
 
     Attributes:
-        measures: a column for each, one number of each text in [0, 1]: its share of unknown words,
-            its confidence, whether the run abstains, and whether each class is predicted.
+        measures: columns with a number of each text in [0, 1]: its share of unknown words, its
+            confidence, whether the run abstains, and of each class whether it is predicted.
         words: of each text its distinct words; the index is the number of the text.
     """
 
@@ -41,98 +40,89 @@ class Observed:
 
 
 def observe(run: Run, texts: Sequence[tuple[str, ...]], least: float | None) -> Observed:
-    """Predict texts; `least` is the confidence below which the run abstains, None: never."""
+    """Predict texts; below the confidence `least` the run abstains, and on unfamiliar texts."""
     encoded = run.encode(texts)
-    predictions = run.label(encoded)
-    confidence = np.array([max(found.probabilities.values()) for found in predictions])
-    is_unfamiliar = np.array([found.is_unfamiliar for found in predictions])
-    measures: dict[str, Any] = {
-        "unknown words": unknown_share(run.tokenizer, encoded),
-        "confidence": confidence,
-        "abstained": is_unfamiliar | (confidence < (least or 0.0)),
-    }
-    for label in run.labels:
-        measures[f"class {label}"] = np.array([label in found.labels for found in predictions])
+    found = run.label(encoded)
+    confidence = np.array([max(each.probabilities.values()) for each in found])
+    abstained = np.array([each.is_unfamiliar for each in found]) | (confidence < (least or 0.0))
+    shares = unknown_share(run.tokenizer, encoded)
+    measures = pd.DataFrame(
+        {"unknown words": shares, "confidence": confidence, "abstained": abstained}
+        | {f"class {name}": [name in each.labels for each in found] for name in run.labels}
+    )
     words = encode_rows(run.tokenizer, texts, Vocabulary()).words
     assert words is not None
-    names = np.array([*words.words, ""], dtype=object)[words.word_ids]  # the last: -1
-    numbers = np.repeat(np.arange(len(texts)), np.diff(words.starts))
-    pairs = pd.DataFrame({"text": numbers, "word": names}).drop_duplicates()
-    return Observed(pd.DataFrame(measures), pairs[pairs["word"] != ""].set_index("text")["word"])
+    names = np.array([*words.words, ""], dtype=object)[words.word_ids]  # "" of special tokens
+    of_texts = np.repeat(np.arange(len(texts)), np.diff(words.starts))
+    pairs = pd.DataFrame({"text": of_texts, "word": names}).drop_duplicates()
+    return Observed(measures, pairs[pairs["word"] != ""].set_index("text")["word"])
 
 
 def changes(reference: Observed, periods: Mapping[str, Observed], alpha: float) -> pd.DataFrame:
-    """Return a row for each period and measure, and for each word that came or went.
+    """Return a row for each measure of a period, and for each word that came or went.
 
     Shares (abstained, classes, words) are compared by Fisher's exact test, twice the smaller tail;
-    unknown words by Mann and Whitney's, confidence by Kolmogorov and Smirnov's. The p of `words` is
-    the least of their p adjusted by Benjamini and Hochberg 1995 (Simes 1986). All p of measures are
-    adjusted together, so that without any change a false alarm has probability `alpha` at most.
+    unknown words by that of Mann and Whitney, confidence by that of Kolmogorov and Smirnov. The
+    measure "words" has the most changed word's shares, and the p of all words by Simes 1986. All p
+    of measures are adjusted together (Benjamini and Hochberg 1995): where nothing has changed, one
+    of at most `alpha` has probability `alpha` or less.
 
     Returns:
-        period, measure, texts, value, low, high (95 % interval; Wilson's of a share), the same of
-        the reference, p and `adjusted`. The rows of words have the measure "word: ..." and their
-        own p, adjusted among the words of a period; those of at most `alpha` are listed.
+        period, measure, texts, value, low and high (95 % interval; Wilson's of a share), the same
+        of the reference, p and adjusted p. "word: ..." are the words whose p, adjusted among those
+        of the period, is at most `alpha`.
     """
     rows = []
     listed = []
     for period, texts in periods.items():
-        words = _word_changes(reference, texts)
-        words.insert(0, "period", period)
-        first = words.head(1).assign(measure="words", p=words["adjusted"].head(1))
-        listed.append(words[words["adjusted"] <= alpha])
         for measure in reference.measures:
             before = reference.measures[measure].to_numpy()
             now = texts.measures[measure].to_numpy()
-            rows.append({"period": period, "measure": measure, "texts": len(now)})
-            rows[-1] |= (
-                _summary(now) | _summary(before, "reference ") | {"p": _p(measure, before, now)}
-            )
+            row = {"period": period, "measure": measure, "texts": len(now)}
+            row |= _summary(now, "value", "low", "high") | {"p": _p(measure, before, now)}
+            rows.append(row | _summary(before, "reference", "reference low", "reference high"))
+        words = _words(reference, texts).assign(period=period, texts=len(now))
+        first = words.head(1).assign(measure="words", p=words["adjusted p"].head(1))
         rows += first.to_dict("records")
+        listed.append(words[words["adjusted p"] <= alpha])
     table = pd.DataFrame(rows)
-    table["adjusted"] = stats.false_discovery_control(table["p"])
+    table["adjusted p"] = stats.false_discovery_control(table["p"])
     return pd.concat([table, *listed], ignore_index=True)
 
 
-def _summary(values: Values, prefix: str = "") -> dict[str, float]:
-    """Return the mean of values in [0, 1] and the ends of its 95 % interval."""
-    mean = float(values.mean())
+def _summary(values: np.ndarray, *names: str) -> dict[str, float]:
+    """Return the mean and the ends of its 95 % interval."""
+    mean = values.mean()
+    error = 1.96 * values.std() / np.sqrt(len(values))
+    ends = [max(0.0, mean - error), min(1.0, mean + error)]
     if values.dtype == bool:
-        low, high = stats.binomtest(int(values.sum()), len(values)).proportion_ci(method="wilson")
-    else:
-        error = 1.96 * float(values.std()) / np.sqrt(len(values))
-        low = max(0.0, mean - error)
-        high = min(1.0, mean + error)
-    return {f"{prefix}value": mean, f"{prefix}low": float(low), f"{prefix}high": float(high)}
+        ends = [*stats.binomtest(int(values.sum()), len(values)).proportion_ci(method="wilson")]
+    return dict(zip(names, map(float, [mean, *ends]), strict=True))
 
 
-def _p(measure: str, before: Values, now: Values) -> float:
+def _p(measure: str, before: np.ndarray, now: np.ndarray) -> float:
     """Return the probability of as large a difference between texts of one kind."""
     if measure not in TESTS:
         return float(_exact(before.sum(), now.sum(), len(before), len(now)))
-    if len(np.unique(np.append(before, now))) < 2:
-        return 1.0
-    return float(TESTS[measure](before, now).pvalue)
+    is_constant = len({*before.tolist(), *now.tolist()}) == 1
+    return 1.0 if is_constant else float(TESTS[measure](before, now).pvalue)
 
 
 def _exact(before: Any, now: Any, num_before: int, num_now: int) -> Any:
-    """Return the p of Fisher's exact test for numbers of texts: twice the smaller tail."""
+    """Return the p of Fisher's exact test of numbers of texts: twice the smaller tail."""
     others = (num_before + num_now, before + now, num_now)
-    tails = [stats.hypergeom.cdf(now, *others), stats.hypergeom.sf(now - 1, *others)]
+    tails = (stats.hypergeom.cdf(now, *others), stats.hypergeom.sf(now - 1, *others))
     return np.minimum(1.0, 2 * np.minimum(*tails))
 
 
-def _word_changes(reference: Observed, texts: Observed) -> pd.DataFrame:
-    """Return the words in enough texts, the surest change first."""
-    sizes = {"reference ": len(reference.measures), "": len(texts.measures)}
-    counts = pd.DataFrame(
-        {"reference ": reference.words.value_counts(), "": texts.words.value_counts()}
-    )
-    counts = counts.fillna(0).astype(int)
-    counts = counts[counts.sum(axis=1) >= LEAST_TEXTS].sort_index()
-    p = _exact(counts["reference "].to_numpy(), counts[""].to_numpy(), *sizes.values())
-    table = pd.DataFrame({"measure": "word: " + counts.index, "texts": sizes[""], "p": p})
-    for prefix, size in sizes.items():
-        table[f"{prefix}value"] = counts[prefix].to_numpy() / size
-    table["adjusted"] = stats.false_discovery_control(p) if len(p) else p
+def _words(reference: Observed, texts: Observed) -> pd.DataFrame:
+    """Return the words of enough texts with their shares, the surest change first."""
+    counts = pd.concat([each.words.value_counts() for each in (reference, texts)], axis=1)
+    counts = counts[counts.sum(axis=1) >= LEAST_TEXTS].fillna(0).astype(int).sort_index()
+    before, now = counts.to_numpy().T
+    sizes = (len(reference.measures), len(texts.measures))
+    p = _exact(before, now, *sizes)
+    table = pd.DataFrame({"measure": "word: " + counts.index, "value": now / sizes[1], "p": p})
+    table = table.assign(reference=before / sizes[0])
+    table["adjusted p"] = stats.false_discovery_control(p) if len(p) else p
     return table.sort_values("p", kind="stable")

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from headscope.ground.databases import is_database, missing_database
+from headscope.ground.databases import is_database
 from headscope.ground.errors import ConfigError, existing_runs
 from headscope.settings.checks import (
     MOST,
@@ -158,8 +158,8 @@ class EvaluateConfig(LabelledTextsConfig):
 
 
 @dataclass(config=STRICT, frozen=True)
-class ReadsTexts(Settings):
-    """A finished run, texts to read, and when it abstains."""
+class ReadsTexts(WritesFile):
+    """A finished run, texts to read, where to write, and when it abstains."""
 
     run: RunFolder
     input: PathText = key(
@@ -167,29 +167,24 @@ class ReadsTexts(Settings):
         "lines, csv, tsv, jsonl, json, parquet or xlsx, or the URL of a database with sql; "
         "-: standard input",
     )
-    sql: str | None = key(None, "query of a database for the texts", kw_only=True)
+    output: PathText = "-"
+    sql: str | None = key(None, "query of a database for the texts")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
-        "auto", "format of the input; auto: by the file's extension", kw_only=True
+        "auto", "format of the input; auto: by the file's extension"
     )
-    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932", kw_only=True)
-    separator: str | None = key(
-        None, "column delimiter of csv or tsv; null: comma or tab", kw_only=True
-    )
-    text_column: str | None = key(None, "column with the text; null: the run's", kw_only=True)
-    text_pair_column: str | None = key(
-        None, "column with the second text; null: the run's", kw_only=True
-    )
+    encoding: str = key("utf-8", "text encoding, such as cp1252 or cp932")
+    separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
+    text_column: str | None = key(None, "column with the text; null: the run's")
+    text_pair_column: str | None = key(None, "column with the second text; null: the run's")
     min_confidence: Annotated[float, Field(ge=0, le=1)] | None = key(
         None,
         "abstain below this probability, and on texts unlike those of training: the "
         "prediction is empty, the column abstained says why",
-        kw_only=True,
     )
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
         None,
         "abstain below the probability from which this share of the validation texts "
         "was right, and on texts unlike those of training",
-        kw_only=True,
     )
 
     def _conflicts(self) -> Conflicts:
@@ -202,14 +197,9 @@ class ReadsTexts(Settings):
             yield "target_accuracy", "null with min_confidence", "give one of the two"
         yield from format_conflicts(self.encoding, self.separator, "")
 
-    def _absent(self) -> Iterator[str]:
-        yield from super()._absent()
-        if is_database(self.input) and (missing := missing_database(self.input)):
-            yield f"input: expected {missing}, got {self.input!r}"
-
 
 @dataclass(config=STRICT, frozen=True)
-class PredictConfig(ReadsTexts, WritesFile):
+class PredictConfig(ReadsTexts):
     """Label texts with a finished run, in order, whatever the file's size."""
 
     endings = (".csv", ".jsonl", ".xlsx")
@@ -238,7 +228,7 @@ class PredictConfig(ReadsTexts, WritesFile):
 
 
 @dataclass(config=STRICT, frozen=True)
-class DriftConfig(ReadsTexts, WritesFile):
+class DriftConfig(ReadsTexts):
     """Compare new texts with those of a run: unknown words, classes, confidence, words."""
 
     against: PathText | None = key(
@@ -253,13 +243,13 @@ class DriftConfig(ReadsTexts, WritesFile):
     accelerator: Device = "auto"
 
     @property
-    def table_file(self) -> Path:
+    def table(self) -> Path:
         """The csv of all measures and words."""
         return Path(self.output).with_suffix(".csv")
 
     def outputs(self) -> list[Path]:
         """Return the page, and the table beside it."""
-        return [*super().outputs(), self.table_file]
+        return [*super().outputs(), self.table]
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()

@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, Strict
 from pydantic.dataclasses import dataclass
 
-from headscope.ground.databases import absolute_url, is_database, missing_database
+from headscope.ground.databases import absolute_url, is_database
 from headscope.ground.errors import ConfigError, RunError, existing_runs
 from headscope.ground.files import TRY_ANOTHER, read_text, reading
 from headscope.settings.checks import (
@@ -131,9 +131,8 @@ class DataConfig(Settings):
         for name in ("path", "validation_path", "test_path"):
             path = getattr(self, name)
             if name == "path" and is_database(path):
-                if missing := missing_database(path):
-                    yield f"data.path: expected {missing}, got {path!r}"
-            elif path and path != EMBEDDED and is_local(path) and not Path(path).exists():
+                continue
+            if path and path != EMBEDDED and is_local(path) and not Path(path).exists():
                 remedy = "or a Hub id: fancyzhx/ag_news"
                 if SEVERAL.search(path):
                     remedy = "several files go into a directory; download what is at a URL"
