@@ -75,7 +75,7 @@ def test_where_nothing_has_changed_it_is_quiet(folder: Path, tmp_path: Path) -> 
     files = [write(tmp_path / f"{at}.csv", rows[at : at + 300]) for at in (0, 300)]
     found, code, printed = compare(folder, files[0], against=files[1])
     assert (code, len(found)) == (0, 0)
-    assert "0 of 7 measures have drifted" in printed
+    assert "0 of 8 measures have drifted" in printed
 
 
 def test_the_runs_own_texts_are_the_reference_and_the_bounds_are_keys(

@@ -11,6 +11,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 from scipy import stats
+from scipy.sparse import csr_array
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import MultinomialNB
 
 from headscope.data.batching import encode_rows
 from headscope.data.evidence import Vocabulary
@@ -18,6 +21,8 @@ from headscope.runs.abstaining import unknown_share
 from headscope.runs.run import Run
 
 TESTS = {"unknown words": stats.mannwhitneyu, "confidence": stats.ks_2samp}  # others are shares
+CLASSIFIER = "classifier of new texts"
+FOLDS = 5
 LEAST_TEXTS = 5  # that have a word which is tested
 
 
@@ -63,9 +68,11 @@ def changes(reference: Observed, periods: Mapping[str, Observed], alpha: float) 
 
     Shares (abstained, classes, words) are compared by Fisher's exact test, twice the smaller tail;
     unknown words by that of Mann and Whitney, confidence by that of Kolmogorov and Smirnov. The
-    measure "words" has the most changed word's shares, and the p of all words by Simes 1986. All p
-    of measures are adjusted together (Benjamini and Hochberg 1995): where nothing has changed, one
-    of at most `alpha` has probability `alpha` or less.
+    measure "words" has the most changed word's shares, and the p of all words by Simes 1986. The
+    "classifier of new texts" has the area under the curve of one that tells them from the reference
+    (Lopez-Paz and Oquab 2017, Revisiting Classifier Two-Sample Tests). All p of measures are
+    adjusted together (Benjamini and Hochberg 1995): where nothing has changed, one of at most
+    `alpha` has probability `alpha` or less.
 
     Returns:
         period, measure, texts, value, low and high (95 % interval; Wilson's of a share), the same
@@ -83,7 +90,7 @@ def changes(reference: Observed, periods: Mapping[str, Observed], alpha: float) 
             rows.append(row | _summary(before, "reference", "reference low", "reference high"))
         words = _words(reference, texts).assign(period=period, texts=len(now))
         first = words.head(1).assign(measure="words", p=words["adjusted p"].head(1))
-        rows += first.to_dict("records")
+        rows += [*first.to_dict("records"), _told_apart(reference, texts) | {"period": period}]
         listed.append(words[words["adjusted p"] <= alpha])
     table = pd.DataFrame(rows)
     table["adjusted p"] = stats.false_discovery_control(table["p"])
@@ -113,6 +120,25 @@ def _exact(before: Any, now: Any, num_before: int, num_now: int) -> Any:
     others = (num_before + num_now, before + now, num_now)
     tails = (stats.hypergeom.cdf(now, *others), stats.hypergeom.sf(now - 1, *others))
     return np.minimum(1.0, 2 * np.minimum(*tails))
+
+
+def _told_apart(reference: Observed, texts: Observed) -> dict[str, Any]:
+    """Return how well a classifier of words tells new texts from others it has not seen, as a row.
+
+    Naive Bayes on distinct words, in five folds; by Mann and Whitney's test of its log-odds.
+    """
+    both = pd.concat([reference.words, texts.words], keys=[False, True])
+    numbers, of_texts = pd.factorize(both.index)
+    is_new = np.array([side for side, _ in of_texts], bool)
+    row = {"measure": CLASSIFIER, "texts": len(texts.measures), "reference": 0.5}
+    if min(np.bincount(is_new, minlength=2)) < FOLDS:
+        return row | {"value": 0.5, "p": 1.0}
+    counts = csr_array((np.ones(len(both)), (numbers, pd.factorize(both)[0])))
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    settings = {"cv": folds, "method": "predict_log_proba"}
+    scores = cross_val_predict(MultinomialNB(), counts, is_new, **settings) @ [-1, 1]
+    found = stats.mannwhitneyu(scores[is_new], scores[~is_new], alternative="greater")
+    return row | {"value": found.statistic / (is_new.sum() * (~is_new).sum()), "p": found.pvalue}
 
 
 def _words(reference: Observed, texts: Observed) -> pd.DataFrame:

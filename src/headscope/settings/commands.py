@@ -236,7 +236,7 @@ class DriftConfig(ReadsTexts):
     )
     by: str | None = key(None, "column of dates (ISO 8601): each month is compared")
     alpha: Annotated[float, Field(gt=0, lt=1)] = key(
-        0.01, "probability of a false alarm, over all periods and measures"
+        0.05, "probability of a false alarm, over all periods and measures"
     )
     min_change: Fraction = key(0.02, "least change of a share or mean that counts as drift")
     output: PathText = key("drift.html", "HTML file; of a.html the table is a.csv")
