@@ -4,6 +4,7 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +69,15 @@ class ClassifierModule(LightningModule):
         self.validation_metrics = ValidationScores(objective)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
+        self.compiled: Callable[..., Tensor] | None = None
+
+    def compile_steps(self) -> None:
+        """Let torch.compile translate what a training step computes, for texts of any length.
+
+        Validation and the record call the network as it is: its heads are observed.
+        """
+        model = self.model
+        self.compiled = torch.compile(lambda *inputs: model(*inputs), dynamic=True)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -75,7 +85,8 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, weighted as configured."""
-        loss = self.objective.loss(self(batch), batch.labels, self.class_weights)
+        call = self.compiled or self.model
+        loss = self.objective.loss(call(*batch.inputs), batch.labels, self.class_weights)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
