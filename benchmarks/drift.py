@@ -6,8 +6,8 @@
 Half of the texts train a run (small, without one class where there are three or more); of the other half 200 draws of 300
 texts are compared with the run's own validation and test texts, and with as many others of that half. Then 25 draws each have
 a share of their texts replaced: by a class that the run has not seen (or the texts of --new), by texts with a product's name
-in place of a frequent word, by texts in another language (--foreign), by texts of one class. A table has the share of the
-draws in which drift was found, by which measure first.
+in place of a frequent word, by texts in another language (--foreign), by texts of one class. Prints a table:
+the number of draws in which drift was found, by which measure first.
 """
 
 import tempfile

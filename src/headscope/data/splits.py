@@ -7,7 +7,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -158,12 +158,12 @@ def group_like(table: pd.DataFrame, config: DataConfig) -> tuple[str, float] | N
         groups = in_order(table[column].astype(str))
         if not FEWEST_GROUPS <= groups.max() + 1 <= len(table) / 2:
             continue
+        orders = (np.lexsort((chance, groups, labels)), np.lexsort((chance, labels)))
         shares: dict[bool, list[float]] = {True: [], False: []}  # of one value, of two
-        for order in (np.lexsort((chance, groups, labels)), np.lexsort((chance, labels))):
-            for one, other in pairwise(order):
-                share = len(words[one] & words[other]) / max(1, len(words[one] | words[other]))
-                if labels[one] == labels[other] and share < 1:
-                    shares[bool(groups[one] == groups[other])].append(share)
+        for one, other in chain(*map(pairwise, orders)):
+            share = len(words[one] & words[other]) / max(1, len(words[one] | words[other]))
+            if labels[one] == labels[other] and share < 1:
+                shares[bool(groups[one] == groups[other])].append(share)
         if shares[True] and any(shares[False]):
             ratio = float(np.mean(shares[True]) / np.mean(shares[False]))
             p = mannwhitneyu(shares[True], shares[False], alternative="greater").pvalue
