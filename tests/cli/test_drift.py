@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from headscope.cli.drift import drift
 from headscope.cli.main import run as main_run
+from headscope.cli.pages import drift
 from headscope.ground.errors import ConfigError, DataError
 from headscope.settings.checks import validate
 from headscope.settings.commands import DriftConfig

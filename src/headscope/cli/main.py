@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in t
 configuration or the data; 3 drift; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
 """
 
+import gc
 import io
 import os
 import pkgutil
@@ -42,11 +43,12 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "train": ("headscope.training.train:train", TrainConfig),
     "evaluate": ("headscope.cli.evaluate:evaluate", commands.EvaluateConfig),
     "predict": ("headscope.cli.predict:predict", commands.PredictConfig),
-    "drift": ("headscope.cli.drift:drift", commands.DriftConfig),
+    "drift": ("headscope.cli.pages:drift", commands.DriftConfig),
     "labels": ("headscope.cli.labels:labels", commands.LabelsConfig),
     "inspect": ("headscope.cli.inspect:inspect", commands.InspectConfig),
     "page": ("headscope.cli.pages:page", commands.PageConfig),
     "report": ("headscope.cli.pages:report", commands.ReportConfig),
+    "cache": ("headscope.cli.cache:cache", commands.CacheConfig),
     "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
     "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
     "export": ("headscope.export.graph:export", commands.ExportConfig),
@@ -105,6 +107,7 @@ def run(name: str, words: Sequence[str]) -> int:
             check_first_row(config.data)
         with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
+        gc.freeze()  # what is imported stays: no collection needs to look at it again
         return getattr(call(config), "exit_code", 0)
     return 0
 

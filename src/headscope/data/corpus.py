@@ -30,23 +30,15 @@ from headscope.data.columns import (
     numbers,
     split_columns,
     text_columns,
-    text_rows,
     texts_among,
     tuples,
     values,
 )
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason, warn_of_groups
-from headscope.data.splits import (
-    in_order,
-    limited,
-    limited_rows,
-    near_duplicate_groups,
-    rows_off,
-    text_keys,
-)
+from headscope.data.splits import KEY_COLUMNS, in_order, limited, limited_rows, rows_off, with_keys
 from headscope.ground.errors import DataError, listed, warn
-from headscope.ground.files import digest
+from headscope.ground.files import cache_folder, digest
 from headscope.ground.plain_rows import Row
 from headscope.settings.config import ROLES, DataConfig
 
@@ -64,7 +56,8 @@ class Corpus:
     text has and 0 at the others.
     """
 
-    # train, validation, test: columns text, text_pair (for pairs), label, and row in the source
+    # train, validation, test: columns text, text_pair (for pairs), label, row in the source, and
+    # two keys (`row_keys`)
     splits: DatasetDict
     labels: list[str]  # the names of the classes
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
@@ -77,9 +70,9 @@ class Corpus:
             self.groups = in_order(self.groups[rows])
 
     def learned(self) -> np.ndarray:
-        """Return the keys of the texts of train and validation, sorted; see `text_keys`."""
+        """Return the keys of the texts of train and validation, sorted; see `row_keys`."""
         splits = (self.splits["train"], self.splits["validation"])
-        return np.unique(text_keys(chain.from_iterable(map(text_rows, splits))))
+        return np.unique(np.concatenate([numbers(split, "key") for split in splits]))
 
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
@@ -112,6 +105,9 @@ def load_corpus(config: DataConfig) -> Corpus:
             corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped
     check_classes(corpus, config)
     check_separator(given["train"], config)
+    cache = cache_folder(config.cache_dir, config.cache_gb)
+    with quiet():
+        corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
     cut_missing(corpus, config)
     if corpus.groups is not None and not (config.group_column or config.time_column):
         warn_of_groups(source, config)
@@ -250,8 +246,9 @@ def groups_of(split: Dataset) -> np.ndarray:
     A row whose cell is empty is a group of its own.
     """
     if "group" in split.column_names:
-        return in_order([cell or f"\0{row}" for row, cell in enumerate(values(split, "group"))])
-    return near_duplicate_groups(text_rows(split))
+        cells = [cell or f"\0{row}" for row, cell in enumerate(values(split, "group"))]
+        return in_order(np.array(cells, dtype=object))
+    return in_order(numbers(split, "letters"))
 
 
 # One split: its columns, its labels and its rows with both.
@@ -439,12 +436,12 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
         How many rows hold such texts, and how many of other splits have the letters of one in
         train.
     """
-    texts, groups = (
-        pd.Series(of_rows(chain.from_iterable(map(text_rows, splits.values()))))
-        for of_rows in (text_keys, near_duplicate_groups)
+    texts, letters = (
+        pd.Series(np.concatenate([numbers(split, column) for split in splits.values()]))
+        for column in KEY_COLUMNS
     )
     num_train = len(splits["train"])
-    shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, groups))
+    shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, letters))
     if near:
         also = f", {near - shared} more but for digits and punctuation" if near > shared else ""
         warn(f"{config.path}: {shared} texts of validation and test also stand in train{also}")
