@@ -60,6 +60,7 @@ def test_the_month_in_which_texts_changed_is_found_and_what_it_was(
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "<script" not in page
     assert "\u202e" not in page
+    assert "style=" not in page
     assert "&lt;script&gt;" in page
     assert re.search(r'<img alt="[^"]+" src="data:image/png;base64,iVBOR[\w+/=]+">', page)
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:

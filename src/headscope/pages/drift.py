@@ -43,9 +43,11 @@ def drift_page(title: str, lines: Iterable[str], tables: Mapping[str, pd.DataFra
     picture = base64.b64encode(_picture(next(iter(tables.values())))).decode("ascii")
     parts.append(f'<img alt="each measure by period" src="data:image/png;base64,{picture}">')
     for name, table in tables.items():
+        table = table.drop(columns=["reference low", "reference high"], errors="ignore")
         cells = table.round(4).astype(object).fillna("").map(_shown)
         with pd.option_context("display.max_colwidth", None):
             rows = cells.to_html(index=False, border=0, escape=False)
+        rows = rows.replace(' style="text-align: right;"', "")  # the policy forbids it
         parts.append(f"<h2>{name}</h2>\n{rows}")
     style = (STATIC / "heads.css").read_text("utf-8") + STYLE
     content = {"policy": content_hash(style), "style": style, "title": _shown(title)}
@@ -65,7 +67,7 @@ def _picture(table: pd.DataFrame) -> bytes:
         axes.axhspan(*rows[["reference low", "reference high"]].iloc[0], color="lightgrey")
         errors = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
         axes.errorbar([*map(encodable, rows["period"])], rows["value"], errors, fmt="o", capsize=4)
-        axes.set_title(encodable(name), **text_style(10.0))
+        axes.set_title(on_screen(encodable(name)), **text_style(10.0))
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as boxes
