@@ -19,6 +19,7 @@ from rich.console import Console
 from headscope.data.batching import EncodedTexts, TextBatches
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
 from headscope.data.tokenizer import word_spans
+from headscope.ground.databases import query_rows, write_table
 from headscope.ground.errors import DataError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
@@ -29,7 +30,7 @@ from headscope.runs.answering import AnswerRule
 from headscope.runs.prediction import best_device, by_length
 from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
-from headscope.settings.commands import PredictConfig
+from headscope.settings.commands import PredictConfig, ReadsTexts
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
@@ -58,10 +59,7 @@ def predict(config: PredictConfig) -> int:
     run = load_run(config.run)
     console = terminal(Console(stderr=True))
     rule = rule_of(config, run, console)
-    data = run.config.data
-    columns = {"text_column": config.text_column or data.text_column}
-    if data.text_pair_column:
-        columns["text_pair_column"] = config.text_pair_column or data.text_pair_column
+    columns = columns_of(config, run)
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
         show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
@@ -71,21 +69,37 @@ def predict(config: PredictConfig) -> int:
     added += [ABSTAINED] * (rule is not None) + [REASONS] * config.reasons
     total = _number_of_rows(config) if config.reasons else None  # they take long
     with Bar(console, "labelling texts", total, is_hidden=is_typed) as bar:
-        windows = encoded(run, _rows(config, columns, counts))
+        windows = encoded(run, read_texts(config, columns, counts))
         answers = chain.from_iterable(
             _answers(config, run, window, rule, counts, bar) for window in windows
         )
-        write_rows(config.output, answers, [*columns.values(), *added])
+        names = [*columns.values(), *added]
+        if config.table is None:
+            write_rows(config.output, answers, names)
+        else:
+            write_table(config.output, config.table, answers, names, config.overwrite)
     _print_notes(console, config, counts, rule is not None)
     return counts["rows"]
 
 
-def _rows(
-    config: PredictConfig, columns: Mapping[str, str], counts: Counter[str]
+def columns_of(config: ReadsTexts, run: Run) -> dict[str, str]:
+    """Return the columns with texts, by the key that names each."""
+    own = run.config.data
+    columns = {"text_column": config.text_column or own.text_column}
+    if own.text_pair_column:
+        columns["text_pair_column"] = config.text_pair_column or own.text_pair_column
+    return columns
+
+
+def read_texts(
+    config: ReadsTexts, columns: Mapping[str, str], counts: Counter[str]
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
     source = (config.input, config.format, columns["text_column"])
-    for row in read_rows(*source, config.encoding, config.separator, keys=""):
+    rows = read_rows(*source, config.encoding, config.separator, keys="")
+    if config.sql is not None:
+        rows = query_rows(config.input, config.sql)
+    for row in rows:
         where = f"{config.input}, row {counts['rows']}"
         texts = []
         for key, column in columns.items():
@@ -146,7 +160,7 @@ def _answers(
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
-        elif config.output.endswith(".csv"):
+        elif config.table or config.output.endswith((".csv", ".xlsx")):
             separator = run.config.data.label_separator
             answer[PREDICTION] = joined_labels(found.labels, run.labels, separator)
         shares = found.probabilities

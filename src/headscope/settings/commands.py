@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from headscope.ground.databases import is_database
 from headscope.ground.errors import ConfigError, existing_runs
 from headscope.settings.checks import (
     MOST,
@@ -21,6 +22,7 @@ from headscope.settings.checks import (
     format_conflicts,
     key,
     override,
+    query_conflicts,
 )
 from headscope.settings.config import (
     REPORT,
@@ -29,6 +31,7 @@ from headscope.settings.config import (
     Accelerator,
     Count,
     DataConfig,
+    Fraction,
     Integer,
     Seed,
     is_run,
@@ -63,8 +66,9 @@ class WritesFile(Settings):
 
     def outputs(self) -> list[Path]:
         """Return every file that the command writes where the user says, `output` first."""
-        output = getattr(self, "output", None)
-        return [] if output in (None, "-") else [Path(output)]
+        output = getattr(self, "output", None) or "-"
+        is_file = output != "-" and not is_database(output)
+        return [Path(output)] if is_file else []
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()
@@ -196,8 +200,8 @@ class EvaluateConfig(LabelledTextsConfig, Abstains):
 
     against: PathText | None = key(
         None,
-        "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
-        "these texts: the difference on the same texts, with its interval",
+        "another run folder, or a csv, jsonl or xlsx file with a column prediction and a row for "
+        "each of these texts: the difference on the same texts, with its interval",
     )
 
     def _conflicts(self) -> Conflicts:
@@ -207,15 +211,17 @@ class EvaluateConfig(LabelledTextsConfig, Abstains):
 
 
 @dataclass(config=STRICT, frozen=True)
-class PredictConfig(WritesFile, Abstains):
-    """Label texts with a finished run, in order, whatever the file's size."""
+class ReadsTexts(WritesFile, Abstains):
+    """A finished run, texts to read, where to write, and when it abstains."""
 
-    endings = (".csv", ".jsonl")
     run: RunFolder
-    input: PathText = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
-    output: PathText = key(
-        "-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output"
+    input: PathText = key(
+        "-",
+        "lines, csv, tsv, jsonl, json, parquet or xlsx, or the URL of a database with sql; "
+        "-: standard input",
     )
+    output: PathText = "-"
+    sql: str | None = key(None, "query of a database for the texts")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
         "auto", "format of the input; auto: by the file's extension"
     )
@@ -223,7 +229,28 @@ class PredictConfig(WritesFile, Abstains):
     separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
     text_column: str | None = key(None, "column with the text; null: the run's")
     text_pair_column: str | None = key(None, "column with the second text; null: the run's")
-    reasons: bool = key(False, "add a column with the words that decided; texts run one by one")
+
+    def _conflicts(self) -> Conflicts:
+        if self.sql is not None or is_database(self.input):
+            yield from query_conflicts(self.input, self.sql, "input")
+        elif self.input != "-" and not Path(self.input).is_file():
+            yield "input", "a file that exists, or - for standard input"
+        yield from super()._conflicts()
+        yield from format_conflicts(self.encoding, self.separator, "")
+
+
+@dataclass(config=STRICT, frozen=True)
+class PredictConfig(ReadsTexts):
+    """Label texts with a finished run, in order, whatever the file's size."""
+
+    endings = (".csv", ".jsonl", ".xlsx")
+    output: PathText = key(
+        "-",
+        "csv (' precedes formulas of spreadsheets), jsonl or xlsx, or the URL of a database with "
+        "table; -: standard output",
+    )
+    table: str | None = key(None, "of a database: the table to be made")
+    reasons: bool = key(False, "add a column with the words that decided")
     tokens_per_batch: Count | None = key(
         None, "tokens per batch, padding included; null: 2048 on a CPU, else 65536"
     )
@@ -233,13 +260,42 @@ class PredictConfig(WritesFile, Abstains):
     accelerator: Device = "auto"
 
     def _conflicts(self) -> Conflicts:
-        source = Path(self.input)
-        if self.input != "-" and not source.is_file():
-            yield "input", "a file that exists, or - for standard input"
         yield from super()._conflicts()
+        source = Path(self.input)
         if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
             yield "output", "another file than the input"
-        yield from format_conflicts(self.encoding, self.separator, "")
+        if is_database(self.output) != (self.table is not None):
+            yield "table", "the name of a table for the URL of a database, and for no file"
+
+
+@dataclass(config=STRICT, frozen=True)
+class DriftConfig(ReadsTexts):
+    """Compare new texts with those of a run: unknown words, classes, confidence, words."""
+
+    against: PathText | None = key(
+        None, "file of earlier texts; null: the run's own validation and test texts"
+    )
+    by: str | None = key(None, "column of dates (ISO 8601): each month is compared")
+    alpha: Annotated[float, Field(gt=0, lt=1)] = key(
+        0.05, "probability of a false alarm, over all periods and measures"
+    )
+    min_change: Fraction = key(0.02, "least change of a share or mean that counts as drift")
+    output: PathText = key("drift.html", "HTML file; of a.html the table is a.csv")
+    accelerator: Device = "auto"
+
+    @property
+    def table(self) -> Path:
+        """The csv of all measures and words."""
+        return Path(self.output).with_suffix(".csv")
+
+    def outputs(self) -> list[Path]:
+        """Return the page, and the table beside it."""
+        return [*super().outputs(), self.table]
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        if self.against is not None and not Path(self.against).is_file():
+            yield "against", "a file that exists"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -271,9 +327,9 @@ class ExportConfig(Abstains):
 class LabelsConfig(WritesFile):
     """Find texts whose label is probably wrong."""
 
-    endings = (".csv", ".jsonl")
+    endings = (".csv", ".jsonl", ".xlsx")
     run: RunFolder
-    output: PathText = key("labels.csv", "csv or jsonl file")
+    output: PathText = key("labels.csv", "csv, jsonl or xlsx file")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
