@@ -40,7 +40,8 @@ def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
     config = override(config, {"trainer.max_steps": 4, "inspection.enabled": False})
     path = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in reviews()])
     sizes = {"d_model": 16, "num_heads": OWN[1], "num_layers": OWN[0], "feedforward_size": 24}
-    options = sizes | {"features": str(path), "features_layer": 2, "evidence": False} | model
+    options = sizes | {"features": str(path), "features_layer": 2, "evidence": False, "members": 1}
+    options |= model
     return replace(config, model=ModelConfig(**options), baseline=False)
 
 

@@ -39,8 +39,10 @@ class TokenEmbedding(nn.Module):
 
     Token id 0 is padding and stays zero. Positions are "learned" (a trained table), "sinusoidal" (a
     fixed one) or "rotary" (in the attention layer). `num_segments` is 2 for pairs of texts, else 1.
-    `num_classes` is C if tokens carry evidence, else 0. With `features_width` F the vectors of
-    tokens are W h, of a frozen encoder's hidden states h, but for [CLS], whose vector is learned.
+    `num_classes` is C if tokens carry evidence, else 0. With `features` the vectors of tokens are
+    W h, of its hidden states h, but for [CLS], whose vector is learned; if it reads several layers,
+    W sum_l s_l h_l, with s the softmax of a learned vector (as ELMo's: Peters et al. 2018, Deep
+    Contextualized Word Representations, section 3.2).
     """
 
     def __init__(
@@ -50,14 +52,17 @@ class TokenEmbedding(nn.Module):
         max_length: int,
         num_segments: int,
         num_classes: int = 0,
-        features_width: int = 0,
+        features: FrozenEncoder | None = None,
     ) -> None:
         super().__init__()
         D = config.d_model
         self.token: nn.Embedding | nn.Linear
-        if features_width:
-            self.token = nn.Linear(features_width, D, bias=False)
+        self.mix: nn.Parameter | None = None
+        if features is not None:
+            L = len(features.layers)
+            self.token = nn.Linear(features.width // L, D, bias=False)
             self.start = nn.Parameter(torch.zeros(D))
+            self.mix = nn.Parameter(torch.zeros(L)) if L > 1 else None
         else:
             self.token = nn.Embedding(vocab_size, D, padding_idx=0)
         self.segment = nn.Embedding(num_segments, D) if num_segments > 1 else None
@@ -90,7 +95,13 @@ class TokenEmbedding(nn.Module):
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Tokens:
         """Return one vector for each token; that of [CLS] is the same in every text."""
-        vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
+        vectors: Tensor  # [B, T, D]
+        if self.mix is None or features is None:
+            vectors = self.token(token_ids if features is None else features)
+        else:
+            shares = self.mix.softmax(dim=0)[:, None]  # [L, 1]
+            weight = self.token.weight[:, None] * shares  # [D, 1, F / L] -> [D, L, F / L]
+            vectors = F.linear(features, weight.flatten(1))
         if features is not None:  # whose hidden state at [CLS] knows the text
             start = self.start.expand(len(vectors), 1, -1)
             vectors = torch.cat([start, vectors[:, 1:]], dim=1)
@@ -299,9 +310,8 @@ class TextClassifier(nn.Module):
         self.evidence: TokenEvidence | None = None
         if config.evidence:
             self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
-        width = 0 if features is None else features.width
         self.embedding = TokenEmbedding(
-            config, vocab_size, max_length, num_segments, evidence_classes, width
+            config, vocab_size, max_length, num_segments, evidence_classes, features
         )
         self.encoder = Encoder(config, max_length, evidence_classes)
         if features is not None and config.evidence:

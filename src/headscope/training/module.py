@@ -19,7 +19,8 @@ from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
 from headscope.model.checkpoint import Checkpoint
-from headscope.model.classifier import TextClassifier
+from headscope.model.classifier import TokenEvidence
+from headscope.model.ensemble import Ensemble
 from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
 from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
@@ -75,7 +76,13 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, weighted as configured."""
-        loss = self.objective.loss(self(batch), batch.labels, self.class_weights)
+        logits = self(batch)
+        labels = batch.labels
+        if isinstance(self.model, Ensemble):
+            learned = self.model.learned(batch.rows)  # [M, B]
+            logits = logits[learned.flatten()]
+            labels = labels.expand(len(learned), *labels.shape)[learned]
+        loss = self.objective.loss(logits, labels, self.class_weights)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
         self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
@@ -159,6 +166,13 @@ class ClassifierModule(LightningModule):
         return (1 + math.cos(math.pi * progress)) / 2
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether products in bfloat16 are quicker on a device: by its own instructions."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+
+
 def chosen_precision(settings: TrainerConfig) -> str:
     """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, else 32-true.
 
@@ -167,7 +181,7 @@ def chosen_precision(settings: TrainerConfig) -> str:
     if settings.precision != "auto":
         return settings.precision
     on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    if on_gpu and torch.cuda.is_bf16_supported(including_emulation=False):
+    if on_gpu and has_bfloat16(torch.device("cuda")):
         return "bf16-mixed"
     return "32-true"
 
@@ -201,9 +215,10 @@ def build_module(
     else:
         model = setup.build()
     _set_frozen(model, config.model, checkpoint, resumed)
-    if isinstance(model, TextClassifier) and model.evidence is not None:
+    if evidence := [part for part in model.modules() if isinstance(part, TokenEvidence)]:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
-        model.evidence.set_ratios(torch.from_numpy(ratios))
+        for part in evidence:
+            part.set_ratios(torch.from_numpy(ratios))
     steps = total_steps(config.trainer, len(data.sampler("train")))
     # Several passes over few texts would teach the weights of n-grams those texts by heart.
     rate = config.optimizer.evidence_rate / data.passes
@@ -232,11 +247,10 @@ def _set_frozen(
         content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"]
         weights = {name.removeprefix("model."): weight for name, weight in content.items()}
         model.load_state_dict(weights, strict=False)
-    elif isinstance(model, TextClassifier):
+    elif not isinstance(model, PretrainedClassifier):
         assert checkpoint is not None
         assert model.features is not None
-        layers = config.features_layer
-        frozen = build_frozen(checkpoint.encoder, layers, checkpoint.folder)
+        frozen = build_frozen(checkpoint.encoder, config.features_layers, checkpoint.folder)
         model.features.load_state_dict(frozen.state_dict())
     if isinstance(model, PretrainedClassifier) and config.frozen_layers is not None:
         model.freeze(config.frozen_layers)
@@ -250,16 +264,19 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     of their own, with evidence_rate and no decay. Frozen parameters are in the groups and get no
     gradient, so a run may be resumed with others frozen.
     """
-    named = dict(model.named_parameters())
-    ngram_weights = named.pop("evidence.weight", None)
-    matrices = [weight for weight in named.values() if weight.dim() > 1]
-    vectors = [weight for weight in named.values() if weight.dim() < 2]
+    evidence = [part for part in model.modules() if isinstance(part, TokenEvidence)]
+    ngram_weights = [part.weight for part in evidence]
+    others = [
+        weight for weight in model.parameters() if not any(weight is one for one in ngram_weights)
+    ]
+    matrices = [weight for weight in others if weight.dim() > 1]
+    vectors = [weight for weight in others if weight.dim() < 2]
     rate = config.learning_rate
     groups = [
         {"params": matrices, "lr": rate, "weight_decay": config.weight_decay},
         {"params": vectors, "lr": rate, "weight_decay": 0.0},
     ]
-    if ngram_weights is not None:
-        group = {"params": [ngram_weights], "lr": config.evidence_rate, "weight_decay": 0.0}
+    if ngram_weights:
+        group = {"params": ngram_weights, "lr": config.evidence_rate, "weight_decay": 0.0}
         groups.insert(0, group)
     return groups

@@ -20,6 +20,7 @@ from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.classifier import TextClassifier
+from headscope.model.ensemble import Ensemble
 from headscope.model.pretrained import Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
@@ -30,9 +31,12 @@ from headscope.runs.texts import check_data
 from headscope.settings.checks import override
 from headscope.settings.config import ROLES, TrainConfig, is_run
 from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shared, rank_zero_first
-from headscope.training.module import ClassifierModule, build_module
+from headscope.training.module import ClassifierModule, build_module, has_bfloat16
 from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
+
+FEW_TEXTS = 1_000  # of fewer, with model.features, several networks learn
+MEMBERS = 5
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,9 @@ def _texts(
     digests = data.corpus.digests()
     if before is not None:
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
+    if before is None and config.model.features is not None and config.model.members is None:
+        is_few = len(data.corpus.splits["train"]) < FEW_TEXTS
+        config = override(config, {"model.members": MEMBERS if is_few else 1})
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -193,7 +200,7 @@ def _add_features(
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
     roles: Sequence[str] = ROLES
-    if isinstance(model, TextClassifier) and model.features is not None:
+    if isinstance(model, TextClassifier | Ensemble) and model.features is not None:
         frozen: Pretrained = model.features
         encoder: StatesOf = model.features
     elif isinstance(model, PretrainedClassifier) and model.can_skip():
@@ -202,8 +209,11 @@ def _add_features(
         roles = ("train", "validation")
     else:
         return
-    settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
+    settings = f"{frozen.digest()} {config.model.features_layers} {config.model.frozen_layers}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
+    if config.trainer.precision == "auto" and has_bfloat16(device):
+        settings += " bfloat16"
+        encoder = torch.autocast(device.type, torch.bfloat16)(encoder)
     frozen.to(device)
     with rank_zero_first(), eval_mode(model), phase("hidden states of frozen layers") as bar:
         data.add_features(encoder, frozen.width, settings, device, bar.update, roles)
