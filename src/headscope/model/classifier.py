@@ -95,13 +95,10 @@ class TokenEmbedding(nn.Module):
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Tokens:
         """Return one vector for each token; that of [CLS] is the same in every text."""
-        vectors: Tensor  # [B, T, D]
-        if self.mix is None or features is None:
-            vectors = self.token(token_ids if features is None else features)
-        else:
-            shares = self.mix.softmax(dim=0)[:, None]  # [L, 1]
-            weight = self.token.weight[:, None] * shares  # [D, 1, F / L] -> [D, L, F / L]
-            vectors = F.linear(features, weight.flatten(1))
+        if features is not None and self.mix is not None:
+            of_layers = features.unflatten(-1, (len(self.mix), -1))  # [B, T, L F] -> [B, T, L, F]
+            features = (of_layers * self.mix.softmax(dim=0)[:, None]).sum(dim=-2)
+        vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
         if features is not None:  # whose hidden state at [CLS] knows the text
             start = self.start.expand(len(vectors), 1, -1)
             vectors = torch.cat([start, vectors[:, 1:]], dim=1)
