@@ -18,9 +18,9 @@ from headscope.model.pretrained import FrozenEncoder
 class Ensemble(nn.Module):
     """logits = mean over members of their logits; the frozen encoder runs once for all.
 
-    Member m leaves out every M-th training text, another for each (Breiman 1996, Bagging
-    Predictors, with folds in place of draws), and starts from weights of its own. Logits are averaged, not probabilities: each
-    member's are an exact sum over words and heads, and so is their mean.
+    Member m leaves out every M-th training text, another for each, and starts from weights of its
+    own (Breiman 1996, Bagging Predictors, with folds in place of draws). Logits are averaged, not
+    probabilities: each member's are an exact sum over words and heads, and so is their mean.
 
     Args:
         members: networks on the same encoder; it is taken out of them.

@@ -188,11 +188,17 @@ def _texts(
     digests = data.corpus.digests()
     if before is not None:
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
-    if before is None and config.model.features is not None and config.model.members is None:
-        is_few = len(data.corpus.splits["train"]) < FEW_TEXTS
-        config = override(config, {"model.members": MEMBERS if is_few else 1})
+    if before is None:
+        config = _with_members(config, len(data.encoded["train"].lengths))
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
+
+
+def _with_members(config: TrainConfig, num_texts: int) -> TrainConfig:
+    """Choose how many networks learn on a frozen encoder, where the settings leave it open."""
+    if config.model.features is None or config.model.members is not None:
+        return config
+    return override(config, {"model.members": MEMBERS if num_texts < FEW_TEXTS else 1})
 
 
 def _add_features(
