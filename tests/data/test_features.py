@@ -2,8 +2,8 @@
 
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from rich.console import Console
 from safetensors.torch import load_file
 
 from bert_family import HEADS, LAYERS, WIDTH, fast_tokenizer, peer, write_checkpoint
@@ -19,6 +20,7 @@ from headscope.cli.inspect import inspect
 from headscope.data import features
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
+from headscope.ground.terminal import Bar
 from headscope.heads.contributions import decompose
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
@@ -36,6 +38,7 @@ from training_runs import configured, reviews, unbroken_and_resumed
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
+QUIET = partial(Bar, Console(quiet=True), is_hidden=True)
 OWN = (2, 4)  # layers and heads of our own, not as many as there are below
 
 
@@ -143,7 +146,7 @@ def test_hidden_states_are_in_bfloat16_where_the_processor_has_it(
         monkeypatch.setattr(prepare, "has_bfloat16", lambda device, found=has_it: found)
         settings = override(config, {"trainer.precision": precision})
         folder = tmp_path / f"{precision}_{has_it}"
-        data = prepare.prepare(settings, folder, nullcontext, print).data
+        data = prepare.prepare(settings, folder, QUIET, print).data
         states.append(torch.from_numpy(np.array(data.encoded["test"].features, np.float32)))
     short, exact, asked = states
     assert torch.equal(exact, asked)
@@ -196,7 +199,7 @@ def test_many_texts_have_one_network_on_a_frozen_encoder(
 ) -> None:
     monkeypatch.setattr(prepare, "FEW_TEXTS", 10)
     config = on_top(tmp_path, members=None)
-    setup = prepare.prepare(config, tmp_path / "run", nullcontext, print).setup
+    setup = prepare.prepare(config, tmp_path / "run", QUIET, print).setup
     assert setup.config.model.members == 1
     assert isinstance(setup.build(), TextClassifier)
 

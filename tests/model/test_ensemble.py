@@ -63,18 +63,26 @@ def test_hidden_states_are_those_of_the_layers_side_by_side() -> None:
 
 def test_each_member_learns_by_itself_from_all_but_its_fold() -> None:
     model = ensemble().train()
-    rows = torch.tensor([3, 4])
-    learned = model.learned(rows)
-    assert learned.tolist() == [[False, True], [True, False], [True, True]]
     labels = torch.tensor([0, 1])
-    logits = model(IDS, PADDING)[learned.flatten()]
-    loss = F.cross_entropy(logits, labels.expand(MEMBERS, 2)[learned], reduction="sum")
-    weight = model.members[1].head.weight
+    rows = torch.tensor([2, 3])
+    assert model.folds(rows).tolist() == [0, 2]
+    logits, learned = model.learned(model(IDS, PADDING), labels, rows)
+    assert learned.tolist() == [1, 0, 1, 0], "row 2 is not member 0's, row 3 not member 2's"
+    loss = F.cross_entropy(logits, learned, reduction="sum")
+    weight = model.members[2].head.weight
     (together,) = torch.autograd.grad(loss, weight)
     states = model.features(IDS, PADDING)
-    alone = model.members[1](IDS, PADDING, None, None, states)[:1]
+    alone = model.members[2](IDS, PADDING, None, None, states)[:1]
     (by_itself,) = torch.autograd.grad(F.cross_entropy(alone, labels[:1]), weight)
     torch.testing.assert_close(together, by_itself)
+
+
+def test_every_member_learns_most_texts_of_a_class_that_comes_every_third_row() -> None:
+    folds = ensemble().folds(torch.arange(300))
+    for start in range(MEMBERS):
+        counts = folds[start::MEMBERS].bincount(minlength=MEMBERS)
+        assert counts.sum() == 100
+        assert counts.max() - counts.min() <= 4
 
 
 def test_sums_through_members_and_layers_are_exact() -> None:

@@ -7,24 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headscope.model.classifier import TextClassifier, TokenIds
 from headscope.model.pooling import PaddingMask
 from headscope.model.pretrained import FrozenEncoder
 
+GOLDEN = 2654435769  # 2^32 / 1.618...
+
 
 class Ensemble(nn.Module):
     """logits = mean over members of their logits; the frozen encoder runs once for all.
 
-    Member m leaves out every M-th training text, another for each, and starts from weights of its
-    own (Breiman 1996, Bagging Predictors, with folds in place of draws). Logits are averaged, not
-    probabilities: each member's are an exact sum over words and heads, and so is their mean.
-
-    Args:
-        members: networks on the same encoder; it is taken out of them.
-        features: the encoder.
+    Member m does not learn an M-th of the training texts, another for each, and starts from weights
+    of its own (Breiman 1996, Bagging Predictors, with folds in place of draws). Logits are
+    averaged, not probabilities: each member's are an exact sum over words and heads, and so is
+    their mean. `features` is taken out of the members.
     """
 
     def __init__(self, members: Sequence[TextClassifier], features: FrozenEncoder) -> None:
@@ -45,8 +44,7 @@ class Ensemble(nn.Module):
     ) -> Float[Tensor, "texts C"]:
         """Return the logits [B, C]; arguments and errors as of `TextClassifier`.
 
-        In training those of each member, [M * B, C], since each has a loss of its own: a loss of
-        their mean would let them lean on one another.
+        In training those of each member, [M * B, C], which has a loss of its own.
         """
         if features is None:
             features = self.features(token_ids, key_padding_mask, segment_ids)
@@ -54,7 +52,18 @@ class Ensemble(nn.Module):
         logits = torch.stack([member(*inputs) for member in self.members])  # [M, B, C]
         return logits.flatten(0, 1) if self.training else logits.mean(dim=0)
 
-    def learned(self, rows: Int[Tensor, " B"]) -> Bool[Tensor, "M B"]:
-        """Return which training texts, by their rows, each member learns: all but an M-th."""
-        M = len(self.members)
-        return rows % M != torch.arange(M, device=rows.device)[:, None]
+    def learned(
+        self, logits: Float[Tensor, "texts C"], labels: Tensor, rows: Int[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "learned C"], Tensor]:
+        """Return a training batch's logits of each member, and labels, but for its own fold."""
+        is_learned = self.folds(rows) != torch.arange(len(self.members)).to(rows)[:, None]  # [M, B]
+        each = labels.expand(len(self.members), *labels.shape)  # [M, B, *C]
+        return logits[is_learned.flatten()], each[is_learned]
+
+    def folds(self, rows: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        """Return the fold of each row, mixed so that a period of the file is not one of folds.
+
+        Multiples of the golden ratio are spread evenly over 0 to 1 (Knuth 1998, The Art of Computer
+        Programming 3, 6.4); so are those of every n-th row.
+        """
+        return rows * GOLDEN % 2**32 * len(self.members) >> 32

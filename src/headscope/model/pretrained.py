@@ -105,9 +105,7 @@ class Pretrained(nn.Module):
 class FrozenEncoder(Pretrained):
     """The first layers of an encoder of transformers, which never learn and have no dropout.
 
-    Args:
-        model: the encoder, up to the highest layer that is read.
-        layers: those that are read, L of them; the hidden states are theirs side by side.
+    `layers` are those that are read; their hidden states stand side by side.
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:

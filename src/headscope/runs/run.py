@@ -14,14 +14,7 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.data.batching import (
-    Batch,
-    EncodedTexts,
-    TextBatches,
-    by_length,
-    encode_texts,
-    moved,
-)
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens, word_spans

@@ -79,9 +79,7 @@ class ClassifierModule(LightningModule):
         logits = self(batch)
         labels = batch.labels
         if isinstance(self.model, Ensemble):
-            learned = self.model.learned(batch.rows)  # [M, B]
-            logits = logits[learned.flatten()]
-            labels = labels.expand(len(learned), *labels.shape)[learned]
+            logits, labels = self.model.learned(logits, labels, batch.rows)
         loss = self.objective.loss(logits, labels, self.class_weights)
         self.log("train/loss", loss, batch_size=len(batch.labels))
         share = self.learning_rate_share(self.global_step)
@@ -264,11 +262,9 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     of their own, with evidence_rate and no decay. Frozen parameters are in the groups and get no
     gradient, so a run may be resumed with others frozen.
     """
-    evidence = [part for part in model.modules() if isinstance(part, TokenEvidence)]
-    ngram_weights = [part.weight for part in evidence]
-    others = [
-        weight for weight in model.parameters() if not any(weight is one for one in ngram_weights)
-    ]
+    ngram_weights = [part.weight for part in model.modules() if isinstance(part, TokenEvidence)]
+    known = {*map(id, ngram_weights)}
+    others = [weight for weight in model.parameters() if id(weight) not in known]
     matrices = [weight for weight in others if weight.dim() > 1]
     vectors = [weight for weight in others if weight.dim() < 2]
     rate = config.learning_rate

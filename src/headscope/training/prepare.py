@@ -188,7 +188,7 @@ def _texts(
     digests = data.corpus.digests()
     if before is not None:
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
-    if before is None:
+    else:
         config = _with_members(config, len(data.encoded["train"].lengths))
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
