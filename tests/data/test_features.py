@@ -172,7 +172,8 @@ ENCODERS = {
 )
 def test_encoders_that_people_use(name: str, tmp_path: Path) -> None:
     model, tokenizer, layers = ENCODERS[name]
-    config = on_top(tmp_path, num_layers=1, features_layer=[1, 3, layers], members=None)
+    several = {"features_layer": [1, 3, layers], "members": None}
+    config = on_top(tmp_path, num_layers=1, evidence=True, **several)
     made = fast_tokenizer(tokenizer, [row["text"] for row in reviews()])
     made.save_pretrained(tmp_path / "checkpoint")
     options = {"vocab_size": len(made), "num_hidden_layers": layers}

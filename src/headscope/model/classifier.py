@@ -59,10 +59,10 @@ class TokenEmbedding(nn.Module):
         self.token: nn.Embedding | nn.Linear
         self.mix: nn.Parameter | None = None
         if features is not None:
-            L = len(features.layers)
-            self.token = nn.Linear(features.width // L, D, bias=False)
+            layers = len(features.layers)
+            self.token = nn.Linear(features.width // layers, D, bias=False)
             self.start = nn.Parameter(torch.zeros(D))
-            self.mix = nn.Parameter(torch.zeros(L)) if L > 1 else None
+            self.mix = nn.Parameter(torch.zeros(layers)) if layers > 1 else None
         else:
             self.token = nn.Embedding(vocab_size, D, padding_idx=0)
         self.segment = nn.Embedding(num_segments, D) if num_segments > 1 else None
@@ -73,8 +73,7 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.position, std=0.02)
         elif config.positions == "sinusoidal":
             # Scaled to the size of the token vectors, which it would outweigh at the start.
-            table = 0.02 * sinusoidal_positions(max_length, D)
-            self.register_buffer("position", table, persistent=False)
+            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, D), False)
         else:
             self.position = None
         self.dropout = Dropout(config.dropout)

@@ -19,9 +19,7 @@ from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
-from headscope.model.pretrained import Pretrained, PretrainedClassifier
+from headscope.model.pretrained import FrozenEncoder, Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
@@ -206,9 +204,10 @@ def _add_features(
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
     roles: Sequence[str] = ROLES
-    if isinstance(model, TextClassifier | Ensemble) and model.features is not None:
-        frozen: Pretrained = model.features
-        encoder: StatesOf = model.features
+    features = getattr(model, "features", None)
+    if isinstance(features, FrozenEncoder):
+        frozen: Pretrained = features
+        encoder: StatesOf = features
     elif isinstance(model, PretrainedClassifier) and model.can_skip():
         frozen = model
         encoder = model.frozen_states
