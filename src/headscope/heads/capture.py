@@ -283,7 +283,8 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
     """
     names = [name for name, module in model.named_modules() if readout_position(module) == 0]
     layers = [*headed_layers(model)] if names else []
-    own = [[layer for layer in layers if layer.startswith(name)] for name in names]
+    starts = [f"{name}." if name else "" for name in names]
+    own = [[layer for layer in layers if layer.startswith(start)] for start in starts]
     return frozenset(layer for of_classifier in own for layer in of_classifier[-1:])
 
 

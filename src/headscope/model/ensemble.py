@@ -14,7 +14,7 @@ from headscope.model.classifier import TextClassifier, TokenIds
 from headscope.model.pooling import PaddingMask
 from headscope.model.pretrained import FrozenEncoder
 
-GOLDEN = 2654435769  # 2^32 / 1.618...
+GOLDEN = 2_654_435_769  # 2^32 / 1.618..., the golden ratio
 
 
 class Ensemble(nn.Module):
@@ -42,10 +42,7 @@ class Ensemble(nn.Module):
         evidence: Any = None,
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, "texts C"]:
-        """Return the logits [B, C]; arguments and errors as of `TextClassifier`.
-
-        In training those of each member, [M * B, C], which has a loss of its own.
-        """
+        """Return the mean logits [B, C]; in training those of each member, [M * B, C]."""
         if features is None:
             features = self.features(token_ids, key_padding_mask, segment_ids)
         inputs = (token_ids, key_padding_mask, segment_ids, evidence, features)
@@ -61,9 +58,5 @@ class Ensemble(nn.Module):
         return logits[is_learned.flatten()], each[is_learned]
 
     def folds(self, rows: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-        """Return the fold of each row, mixed so that a period of the file is not one of folds.
-
-        Multiples of the golden ratio are spread evenly over 0 to 1 (Knuth 1998, The Art of Computer
-        Programming 3, 6.4); so are those of every n-th row.
-        """
+        """Return floor(M frac(row / 1.618...)): even for every n-th row too (Knuth 1998, 6.4)."""
         return rows * GOLDEN % 2**32 * len(self.members) >> 32

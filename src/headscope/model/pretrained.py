@@ -357,11 +357,12 @@ def build_pretrained(
 
 
 def build_frozen(
-    encoder: Encoder, layers: Sequence[int], folder: Path | None = None
+    encoder: Encoder, layer: int | list[int], folder: Path | None = None
 ) -> FrozenEncoder:
     """Return an encoder up to the highest layer, with a checkpoint's weights from `folder`."""
     factory = import_transformers("model.features").AutoModel
     settings = _settings(encoder)
+    layers = [layer] if isinstance(layer, int) else layer
     highest = max(layers)
     if highest > settings.num_hidden_layers:
         raise ConfigError(

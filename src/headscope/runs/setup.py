@@ -79,7 +79,7 @@ class Setup:
         if self.encoder is not None and model.features is None:
             return build_pretrained(self.encoder, model, self.labels)
         if self.encoder is not None:
-            features = build_frozen(self.encoder, model.features_layers)
+            features = build_frozen(self.encoder, model.features_layer)
         sizes = (
             self.tokenizer.get_vocab_size(),
             len(self.labels),

@@ -206,9 +206,7 @@ class ModelConfig(Settings):
         3, "the layer of features that is read; several, as in [3,4,6], are mixed as learned"
     )
     members: Annotated[Integer, Field(ge=1, le=100)] | None = key(
-        None,
-        "networks on features whose mean logits answer; null: 5 with fewer than 1,000 training "
-        "texts, else 1",
+        None, "networks on features, whose mean answers; null: 5 of fewer than 1,000 texts, else 1"
     )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
         None, "with path: freeze the embeddings and the first N layers"
@@ -240,12 +238,6 @@ class ModelConfig(Settings):
             yield "num_kv_heads", "null with model.attention=shared_projection"
         elif self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             yield "num_kv_heads", f"a divisor of model.num_heads={self.num_heads}"
-
-    @property
-    def features_layers(self) -> list[int]:
-        """The layers of features that are read."""
-        layer = self.features_layer
-        return layer if isinstance(layer, list) else [layer]
 
     @property
     def checkpoint(self) -> tuple[str, str | None]:

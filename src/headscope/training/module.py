@@ -248,7 +248,7 @@ def _set_frozen(
     elif not isinstance(model, PretrainedClassifier):
         assert checkpoint is not None
         assert model.features is not None
-        frozen = build_frozen(checkpoint.encoder, config.features_layers, checkpoint.folder)
+        frozen = build_frozen(checkpoint.encoder, config.features_layer, checkpoint.folder)
         model.features.load_state_dict(frozen.state_dict())
     if isinstance(model, PretrainedClassifier) and config.frozen_layers is not None:
         model.freeze(config.frozen_layers)

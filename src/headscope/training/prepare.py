@@ -214,7 +214,7 @@ def _add_features(
         roles = ("train", "validation")
     else:
         return
-    settings = f"{frozen.digest()} {config.model.features_layers} {config.model.frozen_layers}"
+    settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
     if config.trainer.precision == "auto" and has_bfloat16(device):
         settings += " bfloat16"
