@@ -2,12 +2,21 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(PIP) --editable
+# PyPI's torch for Linux brings CUDA's libraries, several GB. Where there is no NVIDIA GPU, the build for a CPU; uv finds the right one by itself.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+FOR_CPU := $(PIP) --no-deps --retries 0 --index-url $(TORCH_INDEX) torch
+BY_UV := uv pip install --quiet --no-deps --python $(BIN)/python --constraint constraints.txt --torch-backend=auto torch
+CPU_BUILD := $(if $(shell command -v nvidia-smi),,$(FOR_CPU))
+TORCH := $(or $(if $(shell command -v uv),$(BY_UV)),$(CPU_BUILD))
 
-.PHONY: train demo test test-slow test-hard check audit format
+.PHONY: install train demo test test-slow test-hard check audit format
 
 # outputs/first, unless there is one already or ARGS choose the folder. Then headscope names the run by data and time.
 FIRST := $(if $(wildcard outputs/first)$(filter name=% resume=% outputs_dir=% -m --multirun --help,$(ARGS)),,name=first)
+
+install: $(VENV)/.run
 
 train: $(VENV)/.run
 	$(BIN)/headscope train $(FIRST) $(ARGS)
@@ -47,6 +56,7 @@ format: $(VENV)/.dev
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH),$(TORCH) || echo "no torch from $(TORCH_INDEX): the one of PyPI is installed")
 
 $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	$(INSTALL) ".[demo]"

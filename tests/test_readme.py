@@ -102,6 +102,29 @@ def test_japanese_has_the_english_commands_and_one_of_its_own() -> None:
     assert first == second
 
 
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [([], "--index-url https://download.pytorch.org/whl/cpu torch"), (["nvidia-smi"], None)]
+    + [(["uv", *more], "--torch-backend=auto torch") for more in ([], ["nvidia-smi"])],
+)
+def test_make_install_takes_the_torch_of_this_machine(
+    programs: list[str], expected: str | None, tmp_path: Path
+) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in programs:
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    make = shutil.which("make") or "make"
+    printed = subprocess.check_output(
+        [make, "-n", "install"], cwd=tmp_path, text=True, env={"PATH": str(tmp_path)}
+    )
+    first = [line for line in printed.splitlines() if " torch " in line]
+    assert first == [] if expected is None else f"{expected} ||" in first[0]
+    assert '--editable ".[demo]"' in printed
+
+
 def test_make_train_makes_the_run_that_the_pages_name(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)

@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +44,15 @@ def test_a_run_is_used_and_resumed_without_the_files_beside(plain: Trained, tmp_
     last = load_last(folder)
     assert last is not None
     assert last.steps == plain.report.facts_of_training["steps"]
+
+
+def test_a_first_answer_imports_neither_lightning_nor_the_compiler(plain: Trained) -> None:
+    code = f"""
+import sys, headscope
+headscope.load({str(plain.folder)!r}).predict({TEXTS!r})
+print(*{{"lightning", "torch._dynamo", "sympy", "datasets", "sklearn"}} & {{*sys.modules}})"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
 
 
 def test_a_part_of_another_run_changes_nothing_or_is_an_error(

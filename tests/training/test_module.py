@@ -2,18 +2,23 @@
 
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
 from string import ascii_lowercase
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
 from headscope.runs.setup import Setup
+from headscope.settings.checks import override
 from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
 from headscope.training.module import ClassifierModule, build_module, chosen_precision
+from headscope.training.train import train
 from training_runs import configured
 
 
@@ -133,3 +138,26 @@ def test_auto_precision_is_bf16_on_a_gpu_with_instructions_for_it(
         assert chosen_precision(TrainerConfig(accelerator="auto")) == expected
     assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
     assert chosen_precision(TrainerConfig(precision="16-mixed")) == "16-mixed"
+
+
+@pytest.mark.slow  # tracing takes ten times as long as these steps
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_compiled_steps_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def traced(function: Callable[..., Tensor], **options: bool) -> Callable[..., Tensor]:
+        calls.append(options)
+        return compiler(function, backend="eager", **options)
+
+    compiler = torch.compile  # without C++, which a machine may lack
+    monkeypatch.setattr(torch, "compile", traced)
+    weights = []
+    for compiled in (False, True):
+        config = override(configured(tmp_path / str(compiled)), {"trainer.compile": compiled})
+        results = train(config)
+        assert results is not None
+        weights.append(load_file(results.folder / "model.safetensors"))
+    assert calls == [{"dynamic": True}]
+    assert weights[0].keys() == weights[1].keys()
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weights[1][name], weight, rtol=1e-4, atol=1e-5)

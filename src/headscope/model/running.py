@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 _locks: Any = WeakIdKeyDictionary()
@@ -90,6 +91,30 @@ def hooks_kept(model: nn.Module) -> Iterator[None]:
                 del module._forward_hooks[key]
             for name in {*vars(module)} - names:  # such as a note that there are hooks
                 delattr(module, name)
+
+
+class Undrawn(TorchFunctionMode):
+    """In the block `torch.nn.init` leaves tensors as they are: their values are loaded afterwards.
+
+    With `shapes_only`, new tensors are on the device meta, without memory. `torch.device("meta")`
+    would compute positions there too, in Python, which imports torch's compiler: 0.7 of a first
+    answer's 2.9 CPU seconds.
+    """
+
+    def __init__(self, shapes_only: bool = False) -> None:
+        super().__init__()
+        self.device = {"device": "meta"} if shapes_only else {}
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        """Call the function, unless it only fills a tensor."""
+        options = options or {}
+        if getattr(function, "__module__", "") == "torch.nn.init":
+            return arguments[0] if arguments else options["tensor"]
+        if function in (torch.empty, torch.ones, torch.zeros):
+            options = options | self.device
+        return function(*arguments, **options)
 
 
 class Runs:

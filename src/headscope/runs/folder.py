@@ -33,6 +33,7 @@ from torch import nn
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
 from headscope.ground.mecab import write_tokenizer_json
+from headscope.model.running import Undrawn
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import REPORT, REPORT_WORDS, TrainConfig, is_run
 
@@ -91,7 +92,8 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
         setup.check_weights(tensors)
-        model = setup.build().eval()
+        with Undrawn():
+            model = setup.build().eval()
         model.load_state_dict(tensors)
     return setup, model, chosen
 

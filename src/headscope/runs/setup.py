@@ -30,6 +30,7 @@ from headscope.model.pretrained import (
     build_frozen,
     build_pretrained,
 )
+from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
@@ -103,7 +104,11 @@ class Setup:
             raise ValueError(
                 f"model.num_layers={self.config.model.num_layers}: more than its tensors"
             )
-        with torch.device("meta"):
+        model = self.config.model
+        width = {"rotary": model.d_model // model.num_heads, "sinusoidal": model.d_model}
+        _check_tables(4 * self.config.data.max_length * width.get(model.positions, 0))
+        of_transformers = self.encoder is not None
+        with torch.device("meta") if of_transformers else Undrawn(shapes_only=True):
             network = self.build()
         expected = network.state_dict()
         for name, weight in expected.items():
@@ -113,12 +118,7 @@ class Setup:
                     f"{name}: expected {list(weight.shape)} by its settings, got {got}"
                 )
         buffers = network.named_buffers()
-        tables = sum(table.nbytes for name, table in buffers if name not in expected)
-        if tables > MOST_MIB_TABLES * 2**20:
-            raise ValueError(
-                f"data.max_length: expected tables of positions of at most {MOST_MIB_TABLES} MiB, "
-                f"got {tables >> 20}"
-            )
+        _check_tables(sum(table.nbytes for name, table in buffers if name not in expected))
 
     def identity(self) -> str:
         """Return a digest of the settings that cannot change and of the texts."""
@@ -202,6 +202,15 @@ class Chosen:
         if self.thresholds is None:
             return MultiLabel()
         return MultiLabel(torch.tensor(self.thresholds, dtype=torch.float64))
+
+
+def _check_tables(size: int) -> None:
+    """Raise a ValueError for positions of too many bytes: they are computed, and in no file."""
+    if size > MOST_MIB_TABLES * 2**20:
+        raise ValueError(
+            f"data.max_length: expected tables of positions of at most {MOST_MIB_TABLES} MiB, "
+            f"got {size >> 20}"
+        )
 
 
 def fixed_settings(config: TrainConfig) -> dict[str, Any]:

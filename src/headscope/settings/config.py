@@ -284,6 +284,7 @@ class TrainerConfig(Settings):
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
         "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
     )
+    compile: bool = key(False, "translate training steps by torch.compile: a minute, for a GPU")
     max_epochs: Count = key(2, "maximum number of epochs")
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
     epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")

@@ -6,8 +6,10 @@ from typing import Any
 import lightning.pytorch as pl
 import torch.distributed as dist
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 
 from headscope.data.datamodule import TextDataModule
+from headscope.ground.errors import ConfigError, first_line
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.results.scores import best_thresholds
@@ -29,6 +31,8 @@ def fit(trainer: pl.Trainer, prepared: Prepared, folder: Path) -> dict[str, Any]
     module = prepared.module
     data = prepared.data
     (last,) = (each for each in trainer.checkpoint_callbacks if isinstance(each, RunCheckpoint))
+    if prepared.setup.config.trainer.compile:
+        module.compile_steps()
     path = None if prepared.resumed is None else prepared.resumed.path
     with (
         prepared.timed("training"),
@@ -37,6 +41,8 @@ def fit(trainer: pl.Trainer, prepared: Prepared, folder: Path) -> dict[str, Any]
     ):
         try:
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
+        except TorchDynamoException as error:
+            raise ConfigError(f"trainer.compile: {first_line(error)}; leave it out") from error
         except Stopped as stopped:
             stopped.said = f" at step {trainer.global_step}"
             if last.has_stopped and is_rank_zero() and last.best is not None:

@@ -4,6 +4,7 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -69,6 +70,15 @@ class ClassifierModule(LightningModule):
         self.validation_metrics = ValidationScores(objective)
         self.validation_loss = MeanMetric(nan_strategy="disable")  # NaN is to be seen
         self.random_state: Tensor | None = None
+        self.compiled: Callable[..., Tensor] | None = None
+
+    def compile_steps(self) -> None:
+        """Let torch.compile translate what a training step computes, for texts of any length.
+
+        Validation and the record call the network as it is: its heads are observed.
+        """
+        model = self.model
+        self.compiled = torch.compile(lambda *inputs: model(*inputs), dynamic=True)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -76,7 +86,8 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, weighted as configured."""
-        logits = self(batch)
+        call = self.compiled or self.model
+        logits = call(*batch.inputs)
         labels = batch.labels
         if isinstance(self.model, Ensemble):
             logits, labels = self.model.learned(logits, labels, batch.rows)
