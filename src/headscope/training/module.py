@@ -178,7 +178,7 @@ class ClassifierModule(LightningModule):
 def has_bfloat16(device: torch.device) -> bool:
     """Return whether products in bfloat16 are quicker on a device: by its own instructions."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
 
 
