@@ -29,7 +29,7 @@ WRITING: dict[str, dict[str, Any]] = {
 
 
 def test_every_command_is_here() -> None:
-    others = {"train", "evaluate", "verify", "trace", "export"}
+    others = {"train", "evaluate", "verify", "trace", "export", "cache"}
     assert {*WRITING} | others == {*COMMANDS}
     writes = {name for name, (_, schema) in COMMANDS.items() if issubclass(schema, WritesFile)}
     assert writes == {*WRITING}

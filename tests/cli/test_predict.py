@@ -239,3 +239,28 @@ def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         (line,) = csv.DictReader(file)
     assert line["reasons"].lstrip("'") == row["reasons"]
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_reasons_of_many_texts_are_those_of_each(
+    multi_label: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 23)
+    monkeypatch.setattr(module, "SPLIT_TOKENS", 64)
+    shown: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(module.Bar, "update", lambda _, *done, name: shown.append(done))
+    folder = untrained(tmp_path / "run", TEXTS, DataConfig(max_length=16, multi_label=multi_label))
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
+    label(folder, source, tmp_path / "out.jsonl", reasons=True)
+    run = load_run(folder)
+    for row, text in zip(read(tmp_path / "out.jsonl"), TEXTS, strict=True):
+        likeliest = max(run.labels, key=lambda name: row[f"probability_{name}"])
+        expected = dict(run.explain(text, likeliest).ranked_words())
+        found = [word.rsplit(" ", 1) for word in row["reasons"].split("; ")]
+        assert len(found) == min(5, len(expected))
+        sizes = sorted(map(abs, expected.values()), reverse=True)
+        for (name, value), size in zip(found, sizes, strict=False):
+            assert abs(float(value) - expected[name]) <= 0.0051
+            assert abs(abs(float(value)) - size) <= 0.0051
+    assert [done for (done,) in shown] == sorted(done for (done,) in shown)
+    assert max(shown) == (len(TEXTS),)

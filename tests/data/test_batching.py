@@ -125,6 +125,15 @@ def test_a_batch_holds_the_texts_of_its_rows_padded_to_the_longest() -> None:
     assert {tensor.dtype for tensor in tensors} == {torch.int64}
 
 
+def test_batches_are_padded_to_a_multiple_but_not_beyond_the_longest_text() -> None:
+    batches = TextBatches(texts(np.array([3, 1, 10, 9])), multiple=8)
+    assert [batches[rows].token_ids.shape[1] for rows in ([0, 1], [3], [2])] == [8, 10, 10]
+    assert batches[[1]].token_ids.tolist() == [[101] + 7 * [0]]
+    mask = batches[[1]].key_padding_mask
+    assert mask is not None
+    assert mask.tolist() == [[False] + 7 * [True]]
+
+
 def test_a_batch_without_padding_has_no_mask_and_single_texts_no_segments() -> None:
     batch = TextBatches(texts(np.array([2, 3, 2])), np.array([0, 1, 0]))[[0, 2]]
     assert batch.token_ids.tolist() == [[1, 2], [201, 202]]

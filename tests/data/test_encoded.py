@@ -1,11 +1,11 @@
 """Token ids on disk are those of each text encoded by itself, named by what they were made from."""
 
-import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
 from datasets import Dataset, Value, concatenate_datasets
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
@@ -110,13 +110,12 @@ def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
 ) -> None:
     tokenizer = make_tokenizer()
 
-    def full(path: Path, content: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(content[:9])
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(tensors: object, path: Path) -> None:
+        path.write_bytes(b"{")
+        raise SafetensorError("No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr("headscope.ground.arrays.save_file", full)
         encode(tokenizer, DATASET, tmp_path)
     assert list((tmp_path / "encoded").iterdir()) == []
     relabelled = DATASET.remove_columns("label").add_column("label", np.zeros(7, np.int64))
@@ -126,6 +125,17 @@ def test_what_was_encoded_is_read_again_and_what_was_half_written_is_not(
         assert ids_of(encode(tokenizer, dataset, tmp_path)) == wanted
         kept.append([path.stat().st_mtime_ns for path in (tmp_path / "encoded").iterdir()])
     assert kept[0] == kept[1]  # what was there is not written again
+
+
+def test_words_may_need_more_bytes_than_a_header_of_safetensors_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = [f"{number}{'я' * 2**20}" for number in range(50)]  # 105 MB
+    monkeypatch.setattr("headscope.data.evidence.Vocabulary.words", long)
+    for _ in range(2):
+        words = encode(make_tokenizer(), DATASET, tmp_path, with_words=True).words
+        assert words is not None
+        assert words.words == long
 
 
 def test_a_configured_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Counted evidence: which n-grams a token has, what they say, and that no training text is told its own label."""
 
 import math
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -165,6 +166,30 @@ def test_ratios_are_those_of_the_formula_without_the_texts_of_a_fold(
             assert found[fold, number, label] == pytest.approx(expected, abs=1e-6)
 
 
+def test_the_ratios_of_many_classes_need_little_more_memory_than_they_take() -> None:
+    random = np.random.default_rng(0)
+    texts = words(*random.choice([f"{number:04d}" for number in range(2000)], (2000, 4)).tolist())
+    known = known_ngrams(texts)
+    found = known.find(texts, np.arange(2000) % FOLDS)
+    classes = np.eye(500, dtype=bool)[random.integers(0, 500, 2000)]
+    tracemalloc.start()
+    ratios = log_count_ratios(found, classes, len(known))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert ratios.nbytes > 2e7
+    assert peak < 1.5 * ratios.nbytes
+
+
+def test_of_too_many_ngrams_the_most_frequent_are_known() -> None:
+    texts = words(*TEXTS)
+    known = known_ngrams(texts)
+    few = known_ngrams(texts, 5)
+    assert len(few) == 5 < len(known)
+    counts = np.diff(known.find(texts).by_text(np.arange(len(TEXTS)), len(known)).indptr)
+    is_kept = np.isin(known.keys, few.keys)
+    assert counts[is_kept].min() >= counts[~is_kept].max()
+
+
 def test_near_duplicates_are_in_one_fold_and_the_folds_stay() -> None:
     groups = np.arange(500) % 250
     folds = assign_folds(groups)
@@ -226,3 +251,13 @@ def test_a_batch_put_below_itself_keeps_every_ngram_at_its_token() -> None:
     assert torch.equal(twice.ids, once.ids.repeat(3))
     assert torch.equal(twice.places, torch.cat([once.places, once.places + 14, once.places + 28]))
     assert len(twice.folds) == 6
+
+
+def test_ngrams_of_a_wider_batch_stay_at_their_tokens() -> None:
+    texts = words(*TEXTS)
+    evidence = known_ngrams(texts).find(texts)
+    once = evidence.of([1, 0])
+    longest = int(np.diff(texts.starts)[:2].max())
+    wider = evidence.of([1, 0], longest + 3)
+    assert torch.equal(wider.ids, once.ids)
+    assert torch.equal(wider.places, once.places + once.places // longest * 3)

@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -228,3 +230,43 @@ def test_a_damaged_file_of_a_run_is_named_in_one_line(tmp_path: Path, kind: str)
     ) as caught:
         read_json(path, dict)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def kept_bytes(folder: Path, name: str, size: int) -> Path:
+    return cached(folder / name, lambda path: path.write_bytes(bytes(size)))
+
+
+def test_of_a_cache_above_its_limit_what_is_longest_unused_is_removed(tmp_path: Path) -> None:
+    names = ["keys/a.safetensors", "ngrams/b.safetensors", "rows/c.arrow", "features/d.npy"]
+    files = [kept_bytes(tmp_path, name, 100) for name in names]
+    mine = [
+        tmp_path / f"{'0' * 32}.npy",
+        tmp_path / "keys" / "a.csv",
+        tmp_path / "my" / files[0].name,
+    ]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(1000))
+    for age, path in enumerate(files):
+        os.utime(path, (1e9 - age, 1e9 - age))
+    assert kept_bytes(tmp_path, names[3], 100) == files[3]  # the oldest, but used now
+    cache_folder(str(tmp_path), 400e-9)
+    assert all(path.exists() for path in files)
+    cache_folder(str(tmp_path), 399e-9)
+    assert [path.exists() for path in files] == [True, True, False, True]
+    cache_folder(str(tmp_path), 100e-9)
+    assert [path.exists() for path in files] == [False, False, False, True]
+    assert all(path.exists() for path in mine)
+
+
+def test_without_a_cache_nothing_is_kept(tmp_path: Path) -> None:
+    code = (
+        "from headscope.ground.files import cache_folder, write_text\n"
+        f"folder = cache_folder({str(tmp_path)!r}, 0)\n"
+        "assert folder == cache_folder(None, 0)\n"
+        "print(write_text(folder / 'keys' / 'a', 'text'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    written = Path(done.stdout.strip())
+    assert (written.name, written.exists(), written.parents[1].exists()) == ("a", False, False)
+    assert list(tmp_path.iterdir()) == []

@@ -11,9 +11,18 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import headscope
 from heads.planted import Planted, texts
+from headscope.attention import MultiHeadAttention
 from headscope.data.batching import Batch
+from headscope.data.evidence import Ngrams
 from headscope.heads.capture import Change, ablate, headed_layers, logits_of
-from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, ablation_effect, outcomes
+from headscope.heads.effects import (
+    INCONCLUSIVE,
+    MATTERS,
+    NO_EFFECT,
+    AblatedRuns,
+    ablation_effect,
+    outcomes,
+)
 from headscope.heads.step import Probe, ablate_each_head
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
@@ -175,15 +184,88 @@ def test_the_planted_head_alone_changes_loss_and_accuracy(
     batches = texts()[0]
     if isinstance(objective, MultiLabel):  # the labels that the model gives the texts at 0.5
         batches = [each._replace(labels=(logits_of(model, each) >= 0).long()) for each in batches]
-    whole = outcomes(model, batches, objective, {})
+    runs = AblatedRuns(model, batches)
+    whole = outcomes(runs, 1, objective, {})
     changes = [
-        outcomes(model, batches, objective, {("attention", head): change}) - whole
-        for head in range(3)
+        outcomes(runs, 1, objective, {("attention", head): change}) - whole for head in range(3)
     ]
     assert [bool(each.any()) for each in changes] == [False, True, False]
     loss, accuracy = changes[1].mean(dim=0)
     assert loss > 0
     assert accuracy < 0
+
+
+# What is computed once for several sets of heads
+
+KINDS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "one layer": {"num_layers": 1},
+    "three layers": {"num_layers": 3},
+    "all tokens": {"pooling": "additive", "causal": True},
+    "window": {"window": 2},
+    "two heads a key": {"num_kv_heads": 2, "positions": "learned"},
+    "shared projections": {"attention": "shared_projection"},
+    "own attention": {},
+}
+
+
+class Doubled(MultiHeadAttention):
+    """A layer of the user's own, whose output is not its output projection."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        output, weights = super().forward(*args, **options)
+        return 2 * output, weights
+
+
+def network(**options: Any) -> tuple[TextClassifier, list[Batch]]:
+    """Return a random classifier of pairs that reads n-grams, and batches with padding."""
+    sizes: dict[str, Any] = {"d_model": 6 * H, "num_heads": H, "feedforward_size": 13}
+    model = TextClassifier(ModelConfig(**(sizes | options)), 50, 3, T, 2, num_ngrams=11)
+    model = model.double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    assert model.evidence is not None
+    nn.init.normal_(model.evidence.ratio)
+    batches = []
+    for rows in (torch.tensor([0, 1, 2]), torch.tensor([1])):
+        grams = Ngrams(torch.arange(11), torch.arange(11) % (T * len(rows)), rows * 0 - 1)
+        segments = (torch.arange(T) > 2).long().expand(len(rows), -1)
+        given = (IDS[rows], PADDING[rows], segments, rows, rows)
+        batches.append(Batch(*given, grams))
+    return model, batches
+
+
+@pytest.mark.parametrize("room", [0, 2000, 2**20])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("unchecked_shapes")
+@torch.no_grad()
+def test_runs_that_share_heads_give_what_runs_of_the_whole_model_give(
+    kind: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.heads.effects.MOST_KEPT", room)
+    torch.manual_seed(0)
+    model, batches = network(**({"num_layers": 2} | KINDS[kind]))
+    layer = model.encoder.blocks[0].attention
+    if kind == "own attention":
+        layer.__class__ = Doubled
+    heads = [(name, head) for name in headed_layers(model) for head in range(H)]
+    random = np.random.default_rng(0)
+    sets: list[Any] = [{}, dict.fromkeys(heads, "zero"), dict.fromkeys(heads[:3], "uniform")]
+    for _ in range(5):
+        chosen = random.permutation(len(heads))[: random.integers(1, len(heads))]
+        sets.append({heads[at]: "zero" for at in chosen})
+    calls: list[Any] = []
+    with layer.register_forward_hook(lambda *_: calls.append(1)):
+        runs = AblatedRuns(model, batches)
+        found = [runs.logits(at, ablated) for at in (0, 1) for ablated in sets]
+    if room == 2**20 and kind != "own attention":
+        assert len(calls) == 2 * 2  # for each batch: once for all sets, once to attend uniformly
+    own = [(at, ablated) for at in (0, 1) for ablated in sets]
+    for (at, ablated), logits in zip(own, found, strict=True):
+        with ablate(model, ablated):
+            expected = logits_of(model, batches[at])
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
+    assert (found[0] - found[1]).abs().max() > 1e-3
 
 
 RANDOM = np.random.default_rng(7)

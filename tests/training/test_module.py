@@ -16,8 +16,14 @@ from headscope.data.datamodule import TextDataModule
 from headscope.model.classifier import TextClassifier
 from headscope.runs.setup import Setup
 from headscope.settings.checks import override
-from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
-from headscope.training.module import ClassifierModule, build_module, chosen_precision
+from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.training import module as train_module
+from headscope.training.module import (
+    ClassifierModule,
+    build_module,
+    chosen_precision,
+    has_fast_bfloat16,
+)
 from headscope.training.train import train
 from training_runs import configured
 
@@ -128,16 +134,47 @@ def test_a_resumed_run_has_its_own_rates_and_the_moments_of_each_weight() -> Non
     assert schedule.get_last_lr() == pytest.approx([0.2 * 0.5] * 2)
 
 
+def precision(model: ModelConfig | None = None, **settings: str) -> str:
+    model = model or ModelConfig()
+    return chosen_precision(TrainConfig(model=model, trainer=TrainerConfig(**settings)))
+
+
 def test_auto_precision_is_bf16_on_a_gpu_with_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
+    monkeypatch.setattr(train_module, "has_fast_bfloat16", lambda: False)
+    assert precision(accelerator="cpu") == "32-true"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for has_it, expected in ((True, "bf16-mixed"), (False, "32-true")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
-        assert chosen_precision(TrainerConfig(accelerator="auto")) == expected
-    assert chosen_precision(TrainerConfig(accelerator="cpu")) == "32-true"
-    assert chosen_precision(TrainerConfig(precision="16-mixed")) == "16-mixed"
+        assert precision(accelerator="auto") == expected
+    assert precision(accelerator="cpu") == "32-true"
+    assert precision(precision="16-mixed") == "16-mixed"
+
+
+def test_auto_precision_is_bf16_on_a_cpu_that_is_faster_in_it_for_a_wide_network_from_scratch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train_module, "has_fast_bfloat16", lambda: True)
+    assert precision(accelerator="cpu") == "bf16-mixed"
+    for other in ({"d_model": 64}, {"path": "a/b", "evidence": False}, {"features": "a/b"}):
+        assert precision(ModelConfig(**other), accelerator="cpu") == "32-true"
+    assert precision(accelerator="cpu", precision="32-true") == "32-true"
+
+
+@pytest.mark.parametrize(("factor", "is_fast"), [(3.0, True), (0.7, False)])
+def test_bfloat16_is_fast_where_products_are_measured_to_be(
+    factor: float, is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def product(left: torch.Tensor, right: torch.Tensor) -> None:
+        nonlocal now
+        now += 1.0 if left.dtype == torch.bfloat16 else factor
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr(train_module.time, "perf_counter", lambda: now)
+    assert has_fast_bfloat16.__wrapped__() == is_fast
 
 
 @pytest.mark.slow  # tracing takes ten times as long as these steps

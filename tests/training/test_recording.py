@@ -19,8 +19,7 @@ from headscope.record.reader import read_index, read_step
 from headscope.runs.run import load_run
 from headscope.settings.checks import override
 from headscope.settings.commands import InspectConfig
-from headscope.settings.config import TrainConfig, TrainerConfig
-from headscope.training.module import chosen_precision
+from headscope.settings.config import TrainConfig
 from headscope.training.train import train
 from training_runs import Trained, events_of
 
@@ -44,6 +43,9 @@ def test_tensorboard_holds_the_means_of_heads_at_step_zero_and_each_validation(
     assert {"test/confusion"} <= set(tags["images"])
     needed = {"best_validation/accuracy", "test/accuracy", "validation/macro_f1", "train/loss"}
     assert needed | {"train/learning_rate"} <= set(tags["scalars"])
+    *_, rate = events.Scalars("train/learning_rate")  # of the last step, not an older one
+    peak = plain.report.config.optimizer.learning_rate
+    assert (rate.step, rate.value < peak / 500) == (last - 1, True)
     assert {"test/bad", "test/good"} <= set(tags["tensors"])
     assert {"_hparams_/session_start_info", "heads"} <= set(events.summary_metadata)
     # Of single texts nothing is said that only a pair has.
@@ -63,7 +65,7 @@ def test_the_record_holds_every_probe_at_step_zero_each_validation_and_as_often_
         ["bad", "good"],
     )
     assert index.notes["precision"] == "32-true"  # that of the maps, which are made for the record
-    assert index.notes["trained in"] == chosen_precision(TrainerConfig())
+    assert index.notes["trained in"] == "32-true"  # of so narrow a network on a CPU
     assert index.notes["dropout"] == "off"
     assert index.notes["numbers"] == "over all 24 validation texts"
     assert index.notes["ablation"].endswith("the best checkpoint, on 24 texts")

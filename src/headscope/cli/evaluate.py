@@ -21,7 +21,7 @@ from headscope.data.columns import (
     text_rows,
 )
 from headscope.data.rows import read_own
-from headscope.data.splits import text_keys
+from headscope.data.splits import row_keys
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import check_links, write_free
 from headscope.ground.plain_rows import Row, from_csv_cell
@@ -138,7 +138,7 @@ def learned_by(run: Run, texts: list[tuple[str, ...]]) -> Bool[np.ndarray, " N"]
     """Tell which texts a run was trained or chosen on; none of an older run."""
     if run.setup.learned is None:
         return np.zeros(len(texts), bool)
-    found: np.ndarray = np.isin(text_keys(texts), run.setup.learned.numpy())
+    found: np.ndarray = np.isin(row_keys(texts)[:, 0], run.setup.learned.numpy())
     return found
 
 

@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in t
 configuration or the data; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
 """
 
+import gc
 import io
 import os
 import pkgutil
@@ -46,6 +47,7 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "inspect": ("headscope.cli.inspect:inspect", commands.InspectConfig),
     "page": ("headscope.cli.pages:page", commands.PageConfig),
     "report": ("headscope.cli.pages:report", commands.ReportConfig),
+    "cache": ("headscope.cli.cache:cache", commands.CacheConfig),
     "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
     "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
     "export": ("headscope.export.graph:export", commands.ExportConfig),
@@ -104,6 +106,7 @@ def run(name: str, words: Sequence[str]) -> int:
             check_first_row(config.data)
         with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
+        gc.freeze()  # what is imported stays: no collection needs to look at it again
         call(config)
     return 0
 

@@ -9,19 +9,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from headscope.data.batching import EncodedTexts
+from headscope.data.batching import EncodedTexts, TextBatches
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
+from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import ConfigError, DataError, RunError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
+from headscope.heads.contributions import SPLIT_TOKENS
+from headscope.record.explanation import places_of, ranked_words, word_line
 from headscope.runs.abstaining import chosen_confidence
-from headscope.runs.prediction import best_device
+from headscope.runs.prediction import best_device, by_length
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import PredictConfig
 
@@ -63,7 +67,8 @@ def predict(config: PredictConfig) -> int:
     counts: Counter[str] = Counter()
     added = [PREDICTION, *map("probability_{}".format, run.labels)]
     added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
-    with Bar(console, "labelling texts", is_hidden=is_typed) as bar:
+    total = _number_of_rows(config) if config.reasons else None  # they take long
+    with Bar(console, "labelling texts", total, is_hidden=is_typed) as bar:
         windows = encoded(run, _rows(config, columns, counts))
         answers = chain.from_iterable(
             _answers(config, run, window, least, counts, bar) for window in windows
@@ -93,6 +98,14 @@ def _rows(
         yield row, tuple(texts)
 
 
+def _number_of_rows(config: PredictConfig) -> int | None:
+    """Return how many rows the input has; None of what can be read only once."""
+    if not Path(config.input).is_file():
+        return None
+    source = (config.input, config.format, "text", config.encoding, config.separator, "")
+    return sum(1 for _ in read_rows(*source))
+
+
 def encoded(run: Run, rows: Iterator[tuple[Row, Texts]]) -> Iterator[Window]:
     """Yield some thousand rows with their encoded texts; the next are tokenized in the meantime."""
 
@@ -120,7 +133,8 @@ def _answers(
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    for (row, parts), found in zip(rows, predictions, strict=True):
+    reasons = _reasons(run, window, counts["done"], bar) if config.reasons else [""] * len(rows)
+    for (row, _), found, reason in zip(rows, predictions, reasons, strict=True):
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
@@ -137,11 +151,27 @@ def _answers(
                 answer[PREDICTION] = ""
                 counts["abstained"] += 1
         if config.reasons:
-            likeliest = max(shares, key=shares.__getitem__)
-            answer[REASONS] = run.explain(parts, likeliest).word_line(WORDS_OF_REASON)
+            answer[REASONS] = reason
         yield renamed(row, answer) | answer
     counts["done"] += len(rows)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
+
+
+def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
+    """Return the words that add most to each text's likeliest class, as `Run.explain` has them."""
+    from headscope.heads.words import split_texts  # here: pandas takes time to import
+
+    rows, texts = window
+    lines = [""] * len(rows)
+    by_rows = map(TextBatches(texts).__getitem__, by_length(texts.lengths, SPLIT_TOKENS))
+    for number, found in enumerate(split_texts(run.model, by_rows, run.reading), start=1):
+        _, parts = rows[found.row]
+        encoding = run.tokenizer.encode(*parts)  # type: ignore[arg-type]
+        places = places_of(word_spans(encoding, parts))
+        words = ranked_words(found.tokens[:, 0], places)[:WORDS_OF_REASON]
+        lines[found.row] = word_line(words)
+        bar.update(done + number, name=f"{done + number} texts explained")
+    return lines
 
 
 def _print_notes(

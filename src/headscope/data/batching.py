@@ -30,7 +30,9 @@ from headscope.data.tokenizer import beginning
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
-BUCKET = 8  # tokens; texts whose lengths fall into one bucket are mixed anew in each epoch
+# Tokens. Texts whose lengths fall into one bucket are mixed anew in each epoch. Padded to its end,
+# batches have few shapes: a CPU's bfloat16 products are compiled anew for each shape.
+BUCKET = 8
 
 
 @dataclass(frozen=True)
@@ -217,19 +219,28 @@ def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]
 
 
 class TextBatches(Dataset[Batch]):
-    """Encoded texts with their labels, if known, a whole batch at a time: `batches[[3, 1, 4]]`."""
+    """Encoded texts with their labels, if known, a whole batch at a time: `batches[[3, 1, 4]]`.
 
-    def __init__(self, texts: EncodedTexts, labels: np.ndarray | None = None) -> None:
+    Texts are padded to the longest of the batch or, with `multiple`, to the next multiple of that
+    many tokens, but not beyond the longest text of all.
+    """
+
+    def __init__(
+        self, texts: EncodedTexts, labels: np.ndarray | None = None, multiple: int = 1
+    ) -> None:
         self.texts = texts
+        self.multiple = multiple
         self.labels = np.full(len(texts.lengths), -1) if labels is None else labels
 
     def __getitem__(self, rows: list[int]) -> Batch:
-        """Return the texts of these rows, padded to the longest."""
+        """Return the texts of these rows, padded."""
         texts = self.texts
         starts = texts.starts[rows]
         lengths = texts.lengths[rows]
         tokens = ranges(starts, lengths)
-        padding = np.arange(lengths.max()) >= lengths[:, None]  # [B, T]
+        longest = int(-(-lengths.max() // self.multiple) * self.multiple)
+        longest = min(longest, int(texts.lengths.max()))
+        padding = np.arange(longest) >= lengths[:, None]  # [B, T]
 
         def padded(flat: np.ndarray, kind: type = np.int64) -> Num[Tensor, "B T *F"]:
             table = np.zeros((*padding.shape, *flat.shape[1:]), kind)
@@ -242,7 +253,7 @@ class TextBatches(Dataset[Batch]):
             None if texts.segments is None else padded(texts.segments),
             torch.from_numpy(self.labels[rows]),
             torch.tensor(rows),
-            None if texts.evidence is None else texts.evidence.of(rows),
+            None if texts.evidence is None else texts.evidence.of(rows, longest),
             features=None if texts.features is None else padded(texts.features, np.float32),
         )
 

@@ -68,7 +68,7 @@ def row_texts(dataset: Dataset) -> Iterator[str]:
 
 def numbers(dataset: Dataset, column: str) -> np.ndarray:
     """Return a column of integers, [N] of int64, or of lists of C small ones, [N, C] of int8."""
-    table = dataset.select_columns([column]).with_format("arrow")[:]
+    table = dataset.with_format("arrow", columns=[column])[:]
     values = table.column(column).combine_chunks()
     feature = dataset.features[column]
     if isinstance(feature, List):

@@ -28,23 +28,15 @@ from headscope.data.columns import (
     labels_of,
     numbers,
     text_columns,
-    text_rows,
     texts_among,
     tuples,
     values,
 )
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason
-from headscope.data.splits import (
-    cut,
-    in_order,
-    limited,
-    limited_rows,
-    near_duplicate_groups,
-    text_keys,
-)
+from headscope.data.splits import KEY_COLUMNS, cut, in_order, limited, limited_rows, with_keys
 from headscope.ground.errors import DataError, listed, warn
-from headscope.ground.files import digest
+from headscope.ground.files import cache_folder, digest
 from headscope.ground.plain_rows import Row
 from headscope.settings.config import ROLES, DataConfig
 
@@ -62,7 +54,8 @@ class Corpus:
     text has and 0 at the others.
     """
 
-    # train, validation, test: columns text, text_pair (for pairs), label, and row in the source
+    # train, validation, test: columns text, text_pair (for pairs), label, row in the source, and
+    # two keys (`row_keys`)
     splits: DatasetDict
     labels: list[str]  # the names of the classes
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
@@ -75,9 +68,9 @@ class Corpus:
             self.groups = in_order(self.groups[rows])
 
     def learned(self) -> np.ndarray:
-        """Return the keys of the texts of train and validation, sorted; see `text_keys`."""
+        """Return the keys of the texts of train and validation, sorted; see `row_keys`."""
         splits = (self.splits["train"], self.splits["validation"])
-        return np.unique(text_keys(chain.from_iterable(map(text_rows, splits))))
+        return np.unique(np.concatenate([numbers(split, "key") for split in splits]))
 
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
@@ -110,6 +103,9 @@ def load_corpus(config: DataConfig) -> Corpus:
             corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped
     check_classes(corpus, config)
     check_separator(given["train"], config)
+    cache = cache_folder(config.cache_dir, config.cache_gb)
+    with quiet():
+        corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
     cut_missing(corpus, config)
     if config.limit is not None:
         limit_splits(corpus, config)
@@ -238,7 +234,7 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
 
 def groups_of(split: Dataset) -> np.ndarray:
     """Return the group of near-duplicates of each row of a split, [N]."""
-    return near_duplicate_groups(text_rows(split))
+    return in_order(numbers(split, "letters"))
 
 
 # One split: its columns, its labels and its rows with both.
@@ -424,12 +420,12 @@ def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str,
         How many rows hold such texts, and how many of other splits have the letters of one in
         train.
     """
-    texts, groups = (
-        pd.Series(of_rows(chain.from_iterable(map(text_rows, splits.values()))))
-        for of_rows in (text_keys, near_duplicate_groups)
+    texts, letters = (
+        pd.Series(np.concatenate([numbers(split, column) for split in splits.values()]))
+        for column in KEY_COLUMNS
     )
     num_train = len(splits["train"])
-    shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, groups))
+    shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, letters))
     if near:
         also = f", {near - shared} more but for digits and punctuation" if near > shared else ""
         warn(f"{config.path}: {shared} texts of validation and test also stand in train{also}")

@@ -14,11 +14,10 @@ import torch
 import torch.distributed as dist
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
-from safetensors import safe_open
-from safetensors.torch import save
 from tokenizers import Tokenizer
 
 from headscope.data.batching import (
+    BUCKET,
     BatchLoader,
     EncodedTexts,
     TextBatches,
@@ -28,21 +27,25 @@ from headscope.data.batching import (
 from headscope.data.columns import TextsOf, column_digests, numbers, texts_among
 from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.evidence import (
+    MAX_NGRAMS,
+    MAX_WEIGHTS,
     KnownNgrams,
     NgramTexts,
     Vocabulary,
     WordTexts,
     assign_folds,
-    known_ngrams,
-    log_count_ratios,
+    cached_ngrams,
+    cached_ratios,
 )
 from headscope.data.features import Advance, StatesOf, hidden_states
 from headscope.data.tokenizer import trained_tokenizer
-from headscope.ground.errors import ConfigError
-from headscope.ground.files import cache_folder, cached, digest
+from headscope.ground.arrays import cached_arrays
+from headscope.ground.errors import ConfigError, warn
+from headscope.ground.files import cache_folder, digest
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.settings.config import ROLES, DataConfig, TokenizerConfig
 
+RECIPE = 2  # raise it when files hold something else, so that no old one is read
 TEXTS_AT_ONCE = 4_000  # encoded together
 Phase = Callable[[str], AbstractContextManager[Any]]
 
@@ -73,20 +76,20 @@ class TextDataModule(LightningDataModule):
         self.config = config
         self.seed = seed
         self.passes = 1  # over the training texts in an epoch
-        cache = cache_folder(config.cache_dir)
+        self.cache = cache_folder(config.cache_dir, config.cache_gb)
         with phase("reading texts"):
             self.corpus: Corpus = load_corpus(config)
         train = TextsOf(self.corpus.splits["train"])
         with phase("training the tokenizer"):
             self.tokenizer = tokenizer or trained_tokenizer(
-                train, tokenizer_config, config.max_length, cache
+                train, tokenizer_config, config.max_length, self.cache
             )
         self.encoded: dict[str, EncodedTexts] = {}
         self.evidence = None if isinstance(evidence, bool) else evidence
         for role in ROLES:
             with phase(f"encoding {role} texts"):
                 split = self.corpus.splits[role]
-                texts = encode(self.tokenizer, split, cache, with_words=evidence is not False)
+                texts = encode(self.tokenizer, split, self.cache, evidence is not False)
             if texts.words is not None:
                 with phase(f"counting n-grams of {role} texts"):
                     texts = replace(texts, evidence=self._evidence_of(role, texts.words))
@@ -94,13 +97,16 @@ class TextDataModule(LightningDataModule):
 
     def _evidence_of(self, role: str, words: WordTexts) -> NgramTexts:
         """Return the known n-grams of a split; those of train, the first, become known."""
-        if self.evidence is None:
-            self.evidence = known_ngrams(words)
-        folds = None
-        if role == "train":
-            groups = self.corpus.groups  # known after a cut
-            folds = assign_folds(groups_of(self.corpus.splits[role]) if groups is None else groups)
-        return self.evidence.find(words, folds)
+        most = min(MAX_NGRAMS, MAX_WEIGHTS // len(self.corpus.labels))
+        self.evidence, ngrams = cached_ngrams(words, self.evidence, most, self.cache)
+        if role != "train":
+            return ngrams
+        if len(self.evidence) == most < MAX_NGRAMS:
+            number = f"the {most} most frequent n-grams for {len(self.corpus.labels)} classes"
+            warn(f"model.evidence: {number}; more would need more than 1.5 GB")
+        groups = self.corpus.groups  # known after a cut
+        folds = assign_folds(groups_of(self.corpus.splits[role]) if groups is None else groups)
+        return replace(ngrams, folds=folds)
 
     def add_features(
         self,
@@ -112,10 +118,9 @@ class TextDataModule(LightningDataModule):
         roles: Sequence[str] = ROLES,
     ) -> None:
         """Add the hidden states of frozen layers to the texts; see `hidden_states`."""
-        cache = cache_folder(self.config.cache_dir)
         for role in roles:
             texts = self.encoded[role]
-            states = hidden_states(encoder, width, settings, texts, cache, device, advance)
+            states = hidden_states(encoder, width, settings, texts, self.cache, device, advance)
             self.encoded[role] = replace(texts, features=states)
 
     def drop_features(self) -> None:
@@ -132,7 +137,7 @@ class TextDataModule(LightningDataModule):
         evidence = self.encoded["train"].evidence
         if evidence is None or self.evidence is None:
             raise ValueError("no n-grams are known")
-        return log_count_ratios(evidence, classes, len(self.evidence))
+        return cached_ratios(evidence, classes, len(self.evidence), self.cache)
 
     def sampler(self, role: str) -> TokenBudgetSampler:
         """Return what makes batches of a split for this process; those of train are shuffled.
@@ -158,9 +163,9 @@ class TextDataModule(LightningDataModule):
             )
         return TokenBudgetSampler(lengths, budget)
 
-    def batches(self, role: str) -> TextBatches:
+    def batches(self, role: str, multiple: int = 1) -> TextBatches:
         """Return the texts of a split, with their labels."""
-        return TextBatches(self.encoded[role], self.labels(role))
+        return TextBatches(self.encoded[role], self.labels(role), multiple)
 
     def loader(self, role: str) -> BatchLoader:
         """Return all batches of a split, whether or not other processes train too."""
@@ -169,11 +174,11 @@ class TextDataModule(LightningDataModule):
 
     def train_dataloader(self) -> BatchLoader:
         """Return the training batches; Lightning calls this."""
-        return BatchLoader(self.batches("train"), self.sampler("train"))
+        return BatchLoader(self.batches("train", BUCKET), self.sampler("train"))
 
     def val_dataloader(self) -> BatchLoader:
         """Return this process's share of the validation batches; Lightning calls this."""
-        return BatchLoader(self.batches("validation"), self.sampler("validation"))
+        return BatchLoader(self.batches("validation", BUCKET), self.sampler("validation"))
 
     def facts(self) -> dict[str, object]:
         """Return what a reader of the results should know about the texts."""
@@ -198,16 +203,14 @@ def encode(
     `with_words` adds the word that each token shows, for `headscope.data.evidence`.
     """
     columns = texts_among(dataset.column_names)
-    settings = f"{tokenizers.__version__} {write_tokenizer_json(tokenizer)} "
+    settings = f"{RECIPE} {tokenizers.__version__} {write_tokenizer_json(tokenizer)} "
     settings += f"{tokenizer.encode_special_tokens} {with_words}"
     key = digest([settings, *columns, *column_digests(dataset, columns)]).hex()
-    path = cached(
+    arrays = cached_arrays(
         cache / "encoded" / f"{key}.safetensors",
-        lambda file: _write_encoded(tokenizer, dataset, file, with_words),
+        lambda: _encoded_arrays(tokenizer, dataset, with_words),
     )
-    with safe_open(path, "pt") as file:
-        arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
-        facts = json.loads(file.metadata()["facts"])
+    facts = json.loads(arrays["facts"].tobytes())
     words = None
     if with_words:
         words = WordTexts(facts["words"], arrays["words"], arrays["starts"])
@@ -215,7 +218,9 @@ def encode(
     return EncodedTexts(arrays["ids"], arrays["starts"], segments, facts["num_cut"], words)
 
 
-def _write_encoded(tokenizer: Tokenizer, dataset: Dataset, path: Path, with_words: bool) -> None:
+def _encoded_arrays(
+    tokenizer: Tokenizer, dataset: Dataset, with_words: bool
+) -> dict[str, np.ndarray]:
     """Encode a split some rows at a time."""
     vocabulary = Vocabulary() if with_words else None
     columns = texts_among(dataset.column_names)
@@ -236,6 +241,6 @@ def _write_encoded(tokenizer: Tokenizer, dataset: Dataset, path: Path, with_word
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
     arrays["starts"] = np.cumsum(arrays["starts"])
     words = [] if vocabulary is None else vocabulary.words
-    facts = json.dumps({"num_cut": num_cut, "words": words})
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    path.write_bytes(save(tensors, {"facts": facts}))
+    facts = json.dumps({"num_cut": num_cut, "words": words}, ensure_ascii=False)
+    # An array of bytes: a header of safetensors has 100 MB at most.
+    return {**arrays, "facts": np.frombuffer(bytearray(facts, "utf-8"), np.uint8)}

@@ -19,29 +19,34 @@ encoding: Micci-Barreca 2001). That of other texts has all counts. `TextDataModu
 Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csc_matrix, csr_matrix
 from torch import Tensor
 
 from headscope.data.ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
 from headscope.data.tokenizer import normal_form
+from headscope.ground.arrays import cached_arrays
+from headscope.ground.files import digest
 
 MIN_TEXTS = 2  # an n-gram of one training text says nothing about others
 # N-grams of characters overlap: what is rare among them repeats what a longer word says.
 MIN_TEXTS_OF_CHARACTERS = 4
 MAX_NGRAMS = 2**18  # the most frequent, by training texts
+MAX_WEIGHTS = 2**25  # n-grams times classes: all tables of ratios need 1.5 GB
 FOLDS = 10
 SMOOTHING = 1.0
 SCALE = 5.0
-# Raise it when other n-grams are extracted, so that saved vocabularies are not misread.
+# Raise it when others are extracted, chosen or counted, so that saved ones are not misread.
 RECIPE = "2"
-TEXTS_AT_ONCE = 1_000
+TOKENS_AT_ONCE = 100_000
 NO_WORD = -1  # of special tokens
 
 
@@ -101,13 +106,13 @@ class NgramTexts:
     word_starts: np.ndarray  # [W + 2], where each word's begin; last those of special tokens: none
     folds: np.ndarray  # [N], the fold whose counts each text must not see, or -1
 
-    def of(self, rows: Sequence[int] | np.ndarray) -> Ngrams:
-        """Return the n-grams of a batch of rows, padded to the longest."""
+    def of(self, rows: Sequence[int] | np.ndarray, length: int | None = None) -> Ngrams:
+        """Return the n-grams of a batch of rows, padded to `length`, by default the longest."""
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
         lengths = self.texts.starts[rows + 1] - starts
         tokens = ranges(starts, lengths)
-        places = ranges(np.arange(len(lengths)) * lengths.max(), lengths)
+        places = ranges(np.arange(len(lengths)) * (length or lengths.max()), lengths)
         words = self.texts.word_ids[tokens]
         begin = self.word_starts[:-1][words]
         counts = self.word_starts[1:][words] - begin
@@ -120,13 +125,17 @@ class NgramTexts:
             torch.from_numpy(self.folds[rows]),
         )
 
-    def by_text(self, rows: np.ndarray, num_ngrams: int) -> csr_matrix:
+    def by_text(self, rows: np.ndarray, num_ngrams: int) -> csc_matrix:
         """Return which n-grams each of some texts has, [rows, n] of bool."""
         evidence = self.of(rows)
         longest = np.diff(self.texts.starts)[rows].max()
         text = evidence.places.numpy() // longest
-        has_ngram = np.ones(len(text), bool)
-        return csr_matrix((has_ngram, (text, evidence.ids.numpy())), (len(rows), num_ngrams))
+        found = (np.ones(len(text), bool), (text, evidence.ids.numpy()))
+        repeated = coo_matrix(found, (len(rows), num_ngrams))
+        repeated.has_canonical_format = True  # or it would be sorted: most of the time
+        has_ngram: csc_matrix = repeated.tocsr().tocsc()
+        has_ngram.sum_duplicates()
+        return has_ngram
 
 
 class _Keys(NamedTuple):
@@ -185,29 +194,51 @@ class KnownNgrams:
         return cls(numbers)
 
 
-def known_ngrams(texts: WordTexts) -> KnownNgrams:
-    """Return the n-grams of two training texts or more (of characters: four), at most 262,144."""
-    keys = _keys(texts)
+def known_ngrams(
+    texts: WordTexts, most: int = MAX_NGRAMS, keys: _Keys | None = None
+) -> KnownNgrams:
+    """Return the n-grams of two training texts or more (of characters: four), the most frequent."""
+    keys = keys or _keys(texts)
     distinct = np.unique(np.concatenate([keys.of_words, keys.context.ravel()]))
     distinct = distinct[distinct != NO_KEY]
     of_texts = KnownNgrams(distinct).find(texts, keys=keys)
     counts = np.zeros(len(distinct), np.int64)  # texts with each n-gram
-    for rows in _chunks(np.arange(len(texts.starts) - 1)):
-        ngrams = of_texts.by_text(rows, len(distinct)).indices
-        ids, num_texts = np.unique(ngrams, return_counts=True)
-        counts[ids] += num_texts
+    for rows in _chunks(np.arange(len(texts.starts) - 1), texts):
+        counts += np.diff(of_texts.by_text(rows, len(distinct)).indptr)
     is_of_characters = np.isin(distinct, keys.of_characters)
     chosen = np.flatnonzero(
         counts >= np.where(is_of_characters, MIN_TEXTS_OF_CHARACTERS, MIN_TEXTS)
     )
-    chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:MAX_NGRAMS]]
+    chosen = chosen[np.argsort(-counts[chosen], kind="stable")[:most]]
     return KnownNgrams(distinct[np.sort(chosen)])
 
 
-def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield some of the rows at a time."""
-    for start in range(0, len(rows), TEXTS_AT_ONCE):
-        yield rows[start : start + TEXTS_AT_ONCE]
+def cached_ngrams(
+    texts: WordTexts, known: KnownNgrams | None, most: int, cache: Path
+) -> tuple[KnownNgrams, NgramTexts]:
+    """Return the known n-grams of texts, by default their own (`known_ngrams`), from the cache."""
+
+    def find() -> dict[str, np.ndarray]:
+        keys = _keys(texts)
+        chosen = known or known_ngrams(texts, most, keys)
+        found = chosen.find(texts, keys=keys)
+        ngrams = {"context": found.context_ngrams, "of_words": found.ngrams_of_words}
+        return {"known": chosen.keys.view(np.int64), "starts": found.word_starts, **ngrams}
+
+    given = f"{most}" if known is None else known.keys
+    of_texts = (json.dumps(texts.words), texts.word_ids, texts.starts)
+    name = digest([RECIPE, given, *of_texts]).hex()
+    arrays = cached_arrays(cache / "ngrams" / f"{name}.safetensors", find)
+    folds = np.full(len(texts.starts) - 1, -1, np.int64)
+    ngrams = NgramTexts(texts, arrays["context"], arrays["of_words"], arrays["starts"], folds)
+    return KnownNgrams(arrays["known"].view(np.uint64)), ngrams
+
+
+def _chunks(rows: np.ndarray, texts: WordTexts) -> Iterator[np.ndarray]:
+    """Yield some of the rows at a time, of about TOKENS_AT_ONCE tokens."""
+    tokens = np.cumsum(np.diff(texts.starts)[rows])
+    cuts = np.flatnonzero(np.diff(tokens // TOKENS_AT_ONCE)) + 1
+    return (some for some in np.split(rows, cuts) if len(some))
 
 
 def assign_folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.ndarray:
@@ -219,32 +250,47 @@ def assign_folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.nd
     return (np.random.default_rng(seed).permutation(numbers.max() + 1) % count)[numbers]
 
 
+def cached_ratios(
+    texts: NgramTexts, classes: np.ndarray, num_ngrams: int, cache: Path
+) -> np.ndarray:
+    """Return `log_count_ratios`, from the cache."""
+    words = (texts.texts.word_ids, texts.texts.starts, texts.folds, classes)
+    ngrams = (texts.context_ngrams, texts.ngrams_of_words, texts.word_starts)
+    name = digest([f"{RECIPE} {num_ngrams}", *words, *ngrams]).hex()
+    return cached_arrays(
+        cache / "ngrams" / f"{name}.safetensors",
+        lambda: {"ratios": log_count_ratios(texts, classes, num_ngrams)},
+    )["ratios"]
+
+
 def log_count_ratios(texts: NgramTexts, classes: np.ndarray, num_ngrams: int) -> np.ndarray:
     """Return each n-gram's log-count ratios, [K + 1, n, C]: without each fold, last with all texts.
 
     `classes` are [N, C], True where a training text has a class; num_ngrams is n.
     """
     N, C = classes.shape
-    classes_and_any = np.hstack([classes, np.ones((N, 1), bool)]).astype(np.float32)
-    counts = np.zeros((FOLDS, C + 1, num_ngrams), np.float32)  # texts with an n-gram
+    classes_and_any = csr_matrix(np.hstack([classes, np.ones((N, 1), bool)]), dtype=np.float32)
+    counts = []  # of each fold the texts with an n-gram, [n, C + 1]; sparse, or they need gigabytes
     for fold in range(FOLDS):
-        for rows in _chunks(np.flatnonzero(texts.folds == fold)):
+        counts.append(csr_matrix((num_ngrams, C + 1), dtype=np.float32))
+        for rows in _chunks(np.flatnonzero(texts.folds == fold), texts.texts):
             has_ngram = texts.by_text(rows, num_ngrams).astype(np.float32)
-            counts[fold] += (has_ngram.T @ classes_and_any[rows]).T
-    total = counts.sum(axis=0).T  # [n, C + 1]
+            counts[fold] += has_ngram.T @ classes_and_any[rows]
+    total = sum(counts[1:], counts[0]).toarray()  # [n, C + 1]
     num_texts = total[:, -1:]  # [n, 1]
     scale = (1 + np.log((1 + N) / (1 + num_texts))) / SCALE  # s, [n, 1]
 
-    def log_ratios(counts: np.ndarray) -> np.ndarray:
-        inside = counts[:, :-1] + SMOOTHING
+    def write_log_ratios(counts: np.ndarray, ratios: np.ndarray) -> None:
+        np.add(counts[:, :-1], SMOOTHING, out=ratios)
         outside = counts[:, -1:] - counts[:, :-1] + SMOOTHING
-        log_inside = np.log(inside / inside.sum(axis=0))
-        log_outside = np.log(outside / outside.sum(axis=0))
-        ratios: np.ndarray = scale * (log_inside - log_outside)
-        return ratios
+        for table in (ratios, outside):
+            table /= table.sum(axis=0, dtype=np.float64).astype(np.float32)
+            np.log(table, out=table)
+        ratios -= outside
+        ratios *= scale
 
     ratios = np.empty((FOLDS + 1, num_ngrams, C), np.float32)
     for fold in range(FOLDS):
-        ratios[fold] = log_ratios(total - counts[fold].T)
-    ratios[-1] = log_ratios(total)
+        write_log_ratios(total - counts[fold].toarray(), ratios[fold])
+    write_log_ratios(total, ratios[-1])
     return ratios

@@ -4,7 +4,6 @@ They are kept in float16, one file for each split that is read while a model tra
 memory. Shape letters: N texts, F width of the hidden states.
 """
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 from headscope.data.batching import EncodedTexts, TextBatches, by_length, moved
 from headscope.data.ngrams import ranges
 from headscope.ground.errors import ConfigError
-from headscope.ground.files import cached
+from headscope.ground.files import cached, digest
 
 TOKENS_PER_BATCH = 2_048
 MOST_GIB = 8  # of a split
@@ -51,11 +50,10 @@ def hidden_states(
     shape = (len(texts.ids), width)
     if 2 * shape[0] * shape[1] > MOST_GIB * 2**30:
         return None
-    key = hashlib.blake2b(f"{RECIPE} {torch.__version__} {settings}".encode(), digest_size=16)
-    for array in (texts.ids, texts.starts, texts.segments):
-        key.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    segments = "" if texts.segments is None else texts.segments
+    key = digest([f"{RECIPE} {torch.__version__} {settings}", texts.ids, texts.starts, segments])
     path = cached(
-        cache / "features" / f"{key.hexdigest()}.npy",
+        cache / "features" / f"{key.hex()}.npy",
         lambda file: _write(encoder, texts, file, shape, device, advance),
     )
     states: np.ndarray = np.load(path, mmap_mode="r")

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, Features, Value
@@ -35,14 +36,13 @@ def load_licenses(cache: Path) -> Dataset:
     out.
     """
     folder = _package_folder()
-    name = f"licenses-{distribution('licensedcode-data').version}-{RECIPE}.parquet"
-    path = cached(cache / name, lambda temporary: pq.write_table(_texts(folder), temporary))
-    columns = pq.read_table(path).to_pydict()
-    names = sorted(set(columns["label"]))
-    columns["label"] = [names.index(label) for label in columns["label"]]
-    return Dataset.from_dict(
-        columns, Features({"text": Value("string"), "label": ClassLabel(names=names)})
-    )
+    name = f"{distribution('licensedcode-data').version}-{RECIPE}.parquet"
+    path = cache / "licenses" / name
+    table = pq.read_table(cached(path, lambda file: pq.write_table(_texts(folder), file)))
+    names = table["label"].unique().sort()
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names.to_pylist())})
+    labels = pc.index_in(table["label"], names).cast(pa.int64())
+    return Dataset(pa.table([table["text"], labels], schema=features.arrow_schema))
 
 
 def _texts(folder: Path) -> pa.Table:

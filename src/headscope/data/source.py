@@ -38,7 +38,7 @@ def load_source(config: DataConfig) -> DatasetDict:
             the reason.
         OSError: if the cache cannot be written.
     """
-    cache = cache_folder(config.cache_dir)
+    cache = cache_folder(config.cache_dir, config.cache_gb)
     if config.path == EMBEDDED:
         return DatasetDict({config.train_split: load_licenses(cache)})
     if is_import_path(config.path):
@@ -170,7 +170,9 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
             labels.append(row.get(config.label_column))
             yield texts
 
-    dataset = write_texts(texts(), columns, cache_folder(config.cache_dir) / "rows")
+    dataset = write_texts(
+        texts(), columns, cache_folder(config.cache_dir, config.cache_gb) / "rows"
+    )
     if not labels:
         raise DataError(f"{path}: has no rows")
     check_names(names, config, path)

@@ -5,51 +5,58 @@ Labels are [N], the class of each text, or [N, C], 1 at each class that a text h
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import tokenizers
 from datasets import Dataset
 from sklearn.model_selection import train_test_split
 
-from headscope.data.columns import numbers
+from headscope.data.columns import column_digests, numbers, text_rows, texts_among
 from headscope.data.tokenizer import MARKS, normal_form
+from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
 
+KEY_COLUMNS = ("key", "letters")  # beside the texts of a `Corpus`
+RECIPE = 1  # raise it when `row_keys` returns others, so that no cached ones are used
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
-def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Return a key of each row, [N] of int64, the same where the default tokens are equal.
+def row_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
+    """Return two keys of each row, a text or a pair, [N, 2] of int64.
 
-    Those of a text or a pair do not depend on case, full or half width, other ways to encode the
-    same letters, or the number of spaces.
-    """
-    digests = (digest(" ".join(normal_form(text).split()) for text in row) for row in rows)
-    return np.fromiter(
-        (int.from_bytes(key[:8], "little", signed=True) for key in digests), np.int64
-    )
-
-
-def near_duplicate_groups(rows: Iterable[Sequence[str]]) -> np.ndarray:
-    """Give each row of texts a number, the same to texts with equal letters in their normal form.
-
-    A pair repeats another one only if each of its texts does; a text without any letter is equal
-    to itself alone, with any spaces. Groups are numbered in the order of their first rows.
+    The first is the same where the default tokens are equal: it does not depend on case, full or
+    half width, other ways to encode the same letters, or the number of spaces. The second is the
+    same for near-duplicates, each of whose texts has the same letters in its normal form; a text
+    without any letter is equal to itself alone, with any spaces.
     """
 
-    def letters(text: str) -> str:
-        normal = normal_form(text)
-        return NOT_LETTERS.sub("", normal) or " ".join(normal.split())
+    def digests() -> Iterator[bytes]:
+        for row in rows:
+            texts = [" ".join(normal_form(text).split()) for text in row]
+            yield digest(texts)[:8]
+            yield digest(NOT_LETTERS.sub("", text) or text for text in texts)[:8]
 
-    return in_order([digest(map(letters, row)) for row in rows])
+    return np.frombuffer(b"".join(digests()), "<i8").reshape(-1, 2)
 
 
-def in_order(keys: Sequence[Any] | np.ndarray) -> np.ndarray:
+def with_keys(split: Dataset, cache: Path) -> Dataset:
+    """Add the `row_keys` of a split, from the cache, as columns."""
+    texts = column_digests(split, texts_among(split.column_names))
+    name = digest([f"{RECIPE} {tokenizers.__version__}", *texts]).hex()
+    path = cache / "keys" / f"{name}.safetensors"
+    keys = cached_arrays(path, lambda: {"keys": row_keys(text_rows(split)).copy()})["keys"]
+    for column, of_rows in zip(KEY_COLUMNS, keys.T, strict=True):
+        split = split.add_column(column, of_rows)
+    return split
+
+
+def in_order(keys: np.ndarray) -> np.ndarray:
     """Return a number for each key, the same for equal ones, in the order of their first places."""
-    numbers: np.ndarray = pd.factorize(np.array(keys, dtype=object))[0]
+    numbers: np.ndarray = pd.factorize(keys)[0]
     return numbers
 
 

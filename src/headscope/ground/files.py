@@ -2,13 +2,16 @@
 
 import errno
 import hashlib
+import math
 import os
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -176,14 +179,22 @@ def read_json(path: Path, kind: Any = Any) -> Any:
 
 # The cache: results that can be made again, under a key of what they were made from.
 
+HEX = 32 * "[0-9a-f]"  # at the end of each file's name
+KINDS = ("rows", "licenses", "keys", "tokenizers", "encoded", "ngrams", "features")  # its folders
 
-def cache_folder(configured: str | None) -> Path:
+
+def cache_folder(configured: str | None, most_gb: float = math.inf) -> Path:
     """Return the folder of cached files, created if need be: the configured one or the user's.
+
+    Of one that is larger than `most_gb` the files that are longest unused are removed. With 0 the
+    folder is a temporary one, which ends with the process.
 
     Raises:
         OSError: if it cannot be written, or if the user's, which nobody else may enter, belongs to
             somebody else; the message names the key that chooses another.
     """
+    if most_gb == 0:
+        return Path(_temporary_cache().name)
     try:
         folder = Path(configured or platformdirs.user_cache_dir("headscope")).expanduser()
     except RuntimeError:  # a user without a home
@@ -199,7 +210,38 @@ def cache_folder(configured: str | None) -> Path:
     except OSError as error:
         error.strerror = f"{error.strerror} (the cache; choose another folder: data.cache_dir=...)"
         raise
+    trim_cache(folder, most_gb)
     return folder
+
+
+@cache
+def _temporary_cache() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="headscope-", ignore_cleanup_errors=True)
+
+
+def cached_files(folder: Path) -> list[tuple[float, int, Path]]:
+    """Return when each file of the cache was used, its size and its path, longest unused first.
+
+    Other files in the folder are none of the cache.
+    """
+    files = []
+    for path in folder.glob(f"*/*{HEX}.*"):
+        with suppress(OSError):  # another process has removed it
+            found = path.stat()
+            if path.parent.name in KINDS:
+                files.append((max(found.st_atime, found.st_mtime), found.st_size, path))
+    return sorted(files)
+
+
+def trim_cache(folder: Path, most_gb: float) -> None:
+    """Remove the files of the cache that are longest unused until it has at most `most_gb`."""
+    files = cached_files(folder)
+    left = sum(size for _, size, _ in files)
+    for _, size, path in files:
+        if left > most_gb * 1e9:
+            with suppress(OSError):
+                path.unlink()
+            left -= size
 
 
 def cached(path: Path, write: Callable[[Path], object]) -> Path:
@@ -208,8 +250,10 @@ def cached(path: Path, write: Callable[[Path], object]) -> Path:
     Its name is that of `path` and a digest of this name and the content, so that no file which is
     another's, or was damaged, is read: such a file is removed, and written anew.
     """
-    for found in path.parent.glob(f"{path.stem}-{32 * '[0-9a-f]'}{path.suffix}"):
+    for found in path.parent.glob(f"{path.stem}-{HEX}{path.suffix}"):
         if found.is_file() and found == _sealed(path, found):
+            with suppress(OSError):  # of a cache that may only be read
+                os.utime(found, ns=(time.time_ns(), found.stat().st_mtime_ns))  # used now
             return found
         with suppress(OSError):
             found.unlink()
@@ -224,11 +268,11 @@ def _sealed(path: Path, content: Path) -> Path:
     return path.with_stem(f"{path.stem}-{found.hexdigest()[:32]}")
 
 
-def digest(parts: Iterable[str]) -> bytes:
-    """Return the BLAKE2b digest of texts: 16 bytes that depend on each and on where it ends."""
+def digest(parts: Iterable[Any]) -> bytes:
+    """Return the BLAKE2b digest of texts and arrays: 16 bytes, of each and of where it ends."""
     result = hashlib.blake2b(digest_size=16)
     for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
+        encoded = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else bytes(part)
         # ("ab", "c") is not ("a", "bc")
         result.update(len(encoded).to_bytes(8, "little") + encoded)
     return result.digest()

@@ -83,8 +83,10 @@ def capture(
 
 
 @contextmanager
-def observe(model: nn.Module, observer: Observer) -> Iterator[None]:
+def observe(model: nn.Module, observer: Observer, all_queries: bool = True) -> Iterator[None]:
     """Call `observer` with the layer's name and its call each time an attention layer runs.
+
+    Where only [CLS] is read, the last layer has all queries for observers that ask for them.
 
     A layer that runs several times in a forward pass has a name for each run: `layer`, `layer#1`.
     Until the block is left, other threads that observe, change or explain the model wait. Errors
@@ -114,7 +116,9 @@ def observe(model: nn.Module, observer: Observer) -> Iterator[None]:
         stack.enter_context(runs.counted())
         for name, layer in layers.items():
             observers = stack.enter_context(_ours(name, layer)).observers
-            observers.append(partial(show, name))
+            shown = partial(show, name)
+            shown.all_queries = all_queries  # type: ignore[attr-defined]
+            observers.append(shown)
             stack.callback(observers.pop)
         stack.enter_context(observe_transformers(model, show))
         yield
@@ -125,7 +129,7 @@ def named_layers(model: nn.Module) -> Iterator[None]:
     """Have the calls of attention named that `FixedGates` notes, of layers that can be observed."""
     try:
         stack = ExitStack()
-        stack.enter_context(observe(model, lambda *_: None))
+        stack.enter_context(observe(model, lambda *_: None, all_queries=False))
     except NotObservedError:
         pass
     with stack:

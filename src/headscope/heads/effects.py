@@ -23,20 +23,28 @@ heads of all layers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.stats import t as student_t
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from headscope.data.batching import Batch
-from headscope.heads.capture import Change, ablate, eval_mode, logits_of
+from headscope.attention import MultiHeadAttention, SharedProjectionAttention
+from headscope.data.batching import Batch, moved
+from headscope.heads.capture import Change, ablate, device_of, eval_mode, logits_of
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import Objective
 from headscope.record.schema import stack_layers
 
 Head = tuple[str, int]  # the layer's name, the head's number
+Zeros = tuple[frozenset[int], ...]  # heads ablated to zero, layer by layer from the first on
+NONE: Zeros = (frozenset(),)  # in one layer
 
 MATTERS = "matters"
 NO_EFFECT = "no effect"
@@ -47,6 +55,7 @@ MIN_EFFECT = 0.01  # nats: the smallest effect of interest
 ALPHA = 0.05  # family-wise error rate over all heads
 MIN_TEXTS = 30  # fewer texts give no usable standard error
 MOST_GREEDY = 16  # heads
+MOST_KEPT = 2**28  # bytes of the vectors of all tokens, and as many of those of [CLS] alone
 MARGIN = 0.01  # fewer heads are enough where accuracy is at most this much lower
 # From heads, all others ablated, and whether the other texts are run as well, to losses in nats and
 # whether each text's class is right.
@@ -57,20 +66,125 @@ Run = Callable[[Sequence[Head], bool], Float[np.ndarray, "N 2"]]
 
 
 def outcomes(
-    model: nn.Module,
-    batches: Sequence[Batch],
-    objective: Objective,
-    ablated: Mapping[Head, Change],
+    runs: "AblatedRuns", count: int, objective: Objective, ablated: Mapping[Head, Change]
 ) -> Float[Tensor, "N 2"]:
-    """Return, with heads ablated, each text's loss in nats, and 1 if its class is right, else 0."""
+    """Return each text's loss in nats with heads ablated, and 1 if its class is right, else 0.
+
+    The texts are those of the first `count` batches.
+    """
     parts = []
-    with eval_mode(model), torch.no_grad(), ablate(model, ablated):
-        for batch in batches:
-            logits = logits_of(model, batch).cpu()  # MPS has no float64
+    with eval_mode(runs.model), torch.no_grad():
+        for number, batch in enumerate(runs.batches[:count]):
+            logits = runs.logits(number, ablated).cpu()  # MPS has no float64
             loss = objective.losses(logits.double(), batch.labels)
             is_correct = objective.correct(logits, batch.labels).double()
             parts.append(torch.stack([loss, is_correct], dim=1))
     return torch.cat(parts)
+
+
+class _AtBlock(NamedTuple):
+    """What a block does with a batch before its heads are ablated; Q is 1 if [CLS] alone is read.
+
+    `others` are the arguments of the block beside the tokens, if nothing is ablated below.
+    """
+
+    tokens: Float[Tensor, "B Q D"]
+    heads: Float[Tensor, "B Q D"]  # outputs of all heads, merged
+    others: tuple[Any, ...]
+
+
+class AblatedRuns:
+    """A model run over batches with heads ablated, where runs share what they have in common.
+
+    Ablating a head changes no other head of its layer. So the blocks of a `TextClassifier` compute
+    their heads once for each set of heads ablated in the layers below, and a set of their own costs
+    W^O and the feed-forward network. Heads are kept until they fill MOST_KEPT bytes, beside as many
+    where [CLS] alone is read; the others are computed anew. Any other model is run as a whole, and
+    so is one with heads that attend uniformly.
+    """
+
+    def __init__(self, model: nn.Module, batches: Sequence[Batch]) -> None:
+        self.model: Any = model
+        self.batches = batches
+        self.blocks: list[Any] = []  # that share
+        kinds = (MultiHeadAttention, SharedProjectionAttention)
+        if type(model) is TextClassifier:
+            blocks = [*model.encoder.blocks]
+            self.blocks = blocks if all(type(each.attention) in kinds for each in blocks) else []
+        self._kept: dict[tuple[int, Zeros], _AtBlock] = {}
+        self._room = {True: MOST_KEPT, False: MOST_KEPT}  # bytes: of [CLS] alone, of all tokens
+
+    def logits(self, number: int, ablated: Mapping[Head, Change]) -> Float[Tensor, "B C"]:
+        """Return the logits of a batch with heads ablated."""
+        batch = self.batches[number]
+        zeros = tuple(
+            frozenset(
+                head
+                for head in range(block.attention.num_heads)
+                if ablated.get((f"encoder.blocks.{layer}.attention", head)) == "zero"
+            )
+            for layer, block in enumerate(self.blocks)
+        )
+        if not self.blocks or sum(map(len, zeros)) < len(ablated):
+            with ablate(self.model, ablated):
+                return logits_of(self.model, batch)
+        padding = moved(batch, device_of(self.model)).key_padding_mask
+        logits: Tensor = self.model.read_out(
+            self.model.encoder.norm(self._tokens(number, zeros)), padding
+        )
+        return logits
+
+    def _tokens(self, number: int, zeros: Zeros) -> Float[Tensor, "B Q D"]:
+        """Return a batch's tokens after a block; `zeros` are the heads ablated in it and below."""
+        block = self.blocks[len(zeros) - 1]
+        tokens, merged, _ = self._at_block(number, zeros[:-1])
+        heads = merged.unflatten(-1, (block.attention.num_heads, -1)).clone()  # [B, Q, H, E]
+        heads[:, :, [*zeros[-1]]] = 0.0
+        after: Tensor = block.add(tokens, block.attention.output_projection(heads.flatten(2)))
+        return after
+
+    def _at_block(self, number: int, zeros: Zeros) -> _AtBlock:
+        """Return what a block does with a batch; `zeros` are the heads ablated below it."""
+        if (number, zeros) in self._kept:
+            return self._kept[number, zeros]
+        layer = len(zeros)
+        if any(zeros):
+            others = self._at_block(number, NONE * layer).others
+            block = self.blocks[layer]
+            (found,) = _observed([block], partial(block, self._tokens(number, zeros), *others))
+            self._keep((number, zeros), found._replace(others=()))
+            return found
+        of_blocks = _observed(self.blocks, partial(logits_of, self.model, self.batches[number]))
+        for below, each in enumerate(of_blocks):
+            self._keep((number, NONE * below), each)
+        return of_blocks[layer]
+
+    def _keep(self, key: tuple[int, Zeros], found: _AtBlock) -> None:
+        tensors = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        size = sum(each.nbytes for each in tensors)
+        is_first = found.tokens.shape[1] == 1
+        if key not in self._kept and size <= self._room[is_first]:
+            self._room[is_first] -= size
+            self._kept[key] = found
+
+
+def _observed(blocks: Sequence[Any], run: Callable[[], object]) -> list[_AtBlock]:
+    """Run something in which blocks run, and return what they do."""
+    given: list[Any] = []
+    heads: list[Tensor] = []
+    with ExitStack() as stack:
+        for block in blocks:
+            hook = block.register_forward_pre_hook(lambda _, inputs: given.append(inputs))
+            stack.callback(hook.remove)
+            projection = block.attention.output_projection
+            hook = projection.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0]))
+            stack.callback(hook.remove)
+        run()
+    pairs = zip(given, heads, strict=True)
+    return [
+        _AtBlock(tokens[:, : own.shape[1]].clone(), own, tuple(others))
+        for (tokens, *others), own in pairs
+    ]
 
 
 # Effects beyond chance

@@ -187,9 +187,13 @@ def varies(owners: Owners, constant: Tensor, num_tokens: int) -> bool:
     It has then a dimension along which a text's owner is another. Along that of texts the tokens
     are others too where texts are padded, but what it has there is of a text, and no token's.
     """
+    sizes = owners.shape
+    for dim, step in enumerate(owners.stride()):
+        if step == 0:  # repeated, most often D times: nothing varies there
+            owners = owners.narrow(dim, 0, 1)
     texts = owners // (num_tokens + 1)
     for dim in range(1, constant.ndim + 1):
-        if not 1 < constant.shape[-dim] == owners.shape[-dim]:
+        if not 1 < constant.shape[-dim] == sizes[-dim]:
             continue
         is_of_text = texts == texts.narrow(-dim, 0, 1)
         if bool((is_of_text & (owners != owners.narrow(-dim, 0, 1))).any()):

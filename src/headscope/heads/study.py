@@ -30,6 +30,7 @@ from headscope.heads.capture import (
     texts_apart,
 )
 from headscope.heads.effects import (
+    AblatedRuns,
     Head,
     HeadSets,
     ablation_effect,
@@ -107,9 +108,11 @@ def study(
     total = 2 + len(heads) + num_runs(len(heads))
     done = 0
 
-    def run(changes: Mapping[Head, Change], texts: Sequence[Batch]) -> Float[np.ndarray, "N 2"]:
+    runs = AblatedRuns(model, batches)
+
+    def run(changes: Mapping[Head, Change], count: int) -> Float[np.ndarray, "N 2"]:
         nonlocal done
-        loss_and_accuracy = outcomes(model, texts, objective, changes).numpy()
+        loss_and_accuracy = outcomes(runs, count, objective, changes).numpy()
         done += 1
         if advance is not None:
             advance(done, total)
@@ -117,11 +120,11 @@ def study(
 
     def keep(kept: Sequence[Head], with_others: bool) -> Float[np.ndarray, "N 2"]:
         ablated: dict[Head, Change] = {head: "zero" for head in heads if head not in kept}
-        return run(ablated, batches if with_others else chooses)
+        return run(ablated, len(batches if with_others else chooses))
 
-    whole = run({}, batches)
-    averaged = run(dict.fromkeys(heads, "uniform"), batches)
-    changes = {head: run({head: "zero"}, batches) - whole for head in heads}  # [N, 2] each
+    whole = run({}, len(batches))
+    averaged = run(dict.fromkeys(heads, "uniform"), len(batches))
+    changes = {head: run({head: "zero"}, len(batches)) - whole for head in heads}  # [N, 2] each
     num_choosing = sum(len(batch.labels) for batch in chooses)
     increases = {head: float(change[:num_choosing, 0].mean()) for head, change in changes.items()}
     sets = head_sets(increases, num_choosing, keep)

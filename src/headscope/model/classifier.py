@@ -220,6 +220,12 @@ class EncoderBlock(nn.Module):
         attended, _ = self.attention(
             query, normed, values, key_padding_mask, need_weights=False, attn_mask=attn_mask
         )
+        return self.add(tokens, attended)
+
+    def add(
+        self, tokens: Float[Tensor, "B Q D"], attended: Float[Tensor, "B Q D"]
+    ) -> Float[Tensor, "B Q D"]:
+        """Add the output of attention to the tokens, and then that of the feed-forward network."""
         tokens = tokens + self.dropout(attended)
         return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
 
@@ -227,8 +233,8 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     """num_layers blocks and a last norm, since nothing else bounds the sum of pre-norm blocks.
 
-    If only the first token is read, the last block computes no other, unless its heads are
-    observed.
+    If only the first token is read, the last block computes no other, unless an observer asks for
+    all queries.
     """
 
     def __init__(self, config: ModelConfig, max_length: int, num_classes: int = 0) -> None:
@@ -257,7 +263,9 @@ class Encoder(nn.Module):
         assert isinstance(last, EncoderBlock)
         for block in blocks:
             tokens = block(tokens, key_padding_mask, attn_mask, evidence)
-        only_first = self.reads_first and not last.attention.observers
+        observers = last.attention.observers
+        asking = [each for each in observers if getattr(each, "all_queries", True)]
+        only_first = self.reads_first and not asking
         if only_first and attn_mask is not None:
             attn_mask = attn_mask[:1]  # [T, T] -> [1, T]
         return self.norm(last(tokens, key_padding_mask, attn_mask, evidence, only_first))  # type: ignore[no-any-return]
@@ -348,7 +356,12 @@ class TextClassifier(nn.Module):
         if self.features is not None and features is None:
             features = self.features(token_ids, key_padding_mask, segment_ids)
         vectors = self.embedding(token_ids, segment_ids, ratios, features)  # [B, T] -> [B, T, D]
-        tokens = self.encoder(vectors, key_padding_mask, ratios)  # [B, Q, D]
+        return self.read_out(self.encoder(vectors, key_padding_mask, ratios), key_padding_mask)
+
+    def read_out(
+        self, tokens: Float[Tensor, "B Q D"], key_padding_mask: PaddingMask = None
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits of the vectors that the encoder returns."""
         text = self.dropout(self.pool(tokens, key_padding_mask))  # [B, D]
         logits: Tensor = self.head(text)  # [B, C]
         return logits

@@ -167,19 +167,14 @@ class Explanation:
 
     def ranked_words(self) -> list[tuple[str, float]]:
         """Return each word and its contribution, the largest first; equal words as one."""
-        words = self.words
-        sums = [(name, float(words[own].sum())) for name, own in self.places().items()]
-        return sorted(sums, key=lambda item: -abs(item[1]))
+        return ranked_words(self.words, self.places())
 
     def places(self) -> dict[str, list[int]]:
         """Return the tokens of each word, wherever it stands."""
         spans = self.spans
         if spans is None:
             spans = [(token, at, at + 1) for at, token in enumerate(self.tokens)]
-        places: dict[str, list[int]] = {}
-        for name, start, end in spans:
-            places.setdefault(name, []).extend(range(start, end))
-        return places
+        return places_of(spans)
 
     def ends(self) -> list[int]:
         """Return the tokens of no word: the start and end of the text."""
@@ -188,7 +183,7 @@ class Explanation:
 
     def word_line(self, count: int = WORDS_NAMED) -> str:
         """Return the words that add most, such as `proprietary +2.6; under -0.41`."""
-        return "; ".join(f"{name} {signed(value)}" for name, value in self.ranked_words()[:count])
+        return word_line(self.ranked_words()[:count])
 
     def __str__(self) -> str:
         """Return the class, the words that add most to it, and the table of heads and words."""
@@ -290,6 +285,27 @@ class Explanation:
     def map_arrays(self) -> Arrays:
         """Return the maps, which pages and the best step have alone."""
         return {"contributions/maps": self.maps.astype(np.float16)}
+
+
+def places_of(spans: Sequence[tuple[str, int, int]]) -> dict[str, list[int]]:
+    """Return the tokens of each word, wherever it stands."""
+    places: dict[str, list[int]] = {}
+    for name, start, end in spans:
+        places.setdefault(name, []).extend(range(start, end))
+    return places
+
+
+def ranked_words(
+    tokens: Float[np.ndarray, " T"], places: dict[str, list[int]]
+) -> list[tuple[str, float]]:
+    """Return each word and the sum of its tokens' contributions, the largest first."""
+    sums = [(name, float(tokens[own].sum())) for name, own in places.items()]
+    return sorted(sums, key=lambda item: -abs(item[1]))
+
+
+def word_line(ranked: Sequence[tuple[str, float]]) -> str:
+    """Return words and their contributions, such as `proprietary +2.6; under -0.41`."""
+    return "; ".join(f"{name} {signed(value)}" for name, value in ranked)
 
 
 def signed(value: float, digits: int = 2) -> str:

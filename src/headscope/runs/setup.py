@@ -48,6 +48,7 @@ FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     *SOURCES,  # the digests of the texts tell whether they are the same
     "data.cache_dir",
+    "data.cache_gb",
     "model.dropout",
     "model.attention_dropout",
     "model.evidence_dropout",
@@ -62,7 +63,7 @@ class Setup:
     """What the weights depend on. It is in the model's file, and in each checkpoint.
 
     `encoder` is a checkpoint's config.json, `evidence` are the known n-grams, `learned` the keys of
-    the training and validation texts, sorted: `headscope.data.splits.text_keys`.
+    the training and validation texts, sorted: `headscope.data.splits.row_keys`.
     """
 
     config: TrainConfig

@@ -299,6 +299,14 @@ class PageConfig(WritesFile):
 
 
 @dataclass(config=STRICT, frozen=True)
+class CacheConfig(Settings):
+    """Show what the cache holds: texts, tokens, n-grams and hidden states; or empty it."""
+
+    cache_dir: PathText | None = key(None, "the folder; null: the user's")
+    empty: bool = key(False, "remove these files, which are made again when they are needed")
+
+
+@dataclass(config=STRICT, frozen=True)
 class VerifyConfig(Settings):
     """Check the attention against torch and independent implementations."""
 

@@ -105,7 +105,10 @@ class DataConfig(Settings):
     drop_empty: bool = key(False, "drop rows with an empty text or label instead of an error")
     max_length: Integer = key(256, "maximum tokens; longer texts are truncated", ge=4, le=1_000_000)
     tokens_per_batch: Count = key(2048, "tokens per batch, padding included")
-    cache_dir: PathText | None = key(None, "cache of tokenizers and token ids; null: the user's")
+    cache_dir: PathText | None = key(None, "cache of texts, tokens, n-grams; null: the user's")
+    cache_gb: float = key(
+        20.0, "most GB of the cache; what is longest unused is removed. 0: no cache", ge=0
+    )
 
     def file_of(self, split: str) -> str:
         """Return what a split is read from: its own file, or the path of the whole source."""
@@ -282,7 +285,7 @@ class TrainerConfig(Settings):
 
     accelerator: Accelerator = key("auto", "where to train")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = key(
-        "auto", "auto: bf16-mixed on a GPU that supports it, else 32-true"
+        "auto", "auto: bf16-mixed where it is known to be faster, else 32-true"
     )
     compile: bool = key(False, "translate training steps by torch.compile: a minute, for a GPU")
     max_epochs: Count = key(2, "maximum number of epochs")

@@ -4,8 +4,10 @@ Shape letters: B texts, C classes, N processes.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,12 +28,17 @@ from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
 from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
+from headscope.runs.prediction import best_device
 from headscope.runs.setup import Chosen, Classifier, Setup
-from headscope.settings.config import ModelConfig, OptimizerConfig, TrainerConfig
-from headscope.training.distributed import all_gather
+from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.training.distributed import all_gather, all_reduce_max
 from headscope.training.resume import Resumed
 
 MOST_UNKNOWN = 0.1  # of the tokens of a checkpoint's tokenizer; beyond it is said
+STEPS_BETWEEN_LOGS = 20
+WIDE = 128  # from this width on bfloat16 pays on a CPU, if its products are so much faster
+MUCH_FASTER = 1.5
+ROUNDS = 10  # the quickest of them counts, whatever else the machine does
 MANY_CLASSES = 10  # from here on rare ones need weights: of fewer, the loss rises and F1 does not
 
 
@@ -92,9 +99,13 @@ class ClassifierModule(LightningModule):
         if isinstance(self.model, Ensemble):
             logits, labels = self.model.learned(logits, labels, batch.rows)
         loss = self.objective.loss(logits, labels, self.class_weights)
-        self.log("train/loss", loss, batch_size=len(batch.labels))
-        share = self.learning_rate_share(self.global_step)
-        self.log("train/learning_rate", share * self.config.learning_rate, batch_size=1)
+        step = self.global_step + 1
+        is_last = step == self.total_steps
+        # At other steps Lightning would spend 2 ms, and write nothing.
+        if is_last or step % STEPS_BETWEEN_LOGS == 0:
+            rate = self.learning_rate_share(self.global_step) * self.config.learning_rate
+            self.log("train/loss", loss, batch_size=len(batch.labels))
+            self.log("train/learning_rate", rate, batch_size=1)
         return loss
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
@@ -175,24 +186,45 @@ class ClassifierModule(LightningModule):
         return (1 + math.cos(math.pi * progress)) / 2
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Return whether products in bfloat16 are quicker on a device: by its own instructions."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
+def chosen_precision(config: TrainConfig) -> str:
+    """Return the precision that `auto` stands for: bf16-mixed where that is faster, else 32-true.
 
-
-def chosen_precision(settings: TrainerConfig) -> str:
-    """Return the precision that `auto` stands for: bf16-mixed on a GPU that has it, else 32-true.
-
-    Some CPUs with instructions for bfloat16 are slower with them.
+    On a GPU with instructions for it. On a CPU that `has_fast_bfloat16` a network from scratch of
+    width 128 or more; a narrower one loses more by casts than it gains.
     """
+    settings = config.trainer
     if settings.precision != "auto":
         return settings.precision
-    on_gpu = settings.accelerator in ("auto", "gpu") and torch.cuda.is_available()
-    if on_gpu and has_bfloat16(torch.device("cuda")):
-        return "bf16-mixed"
-    return "32-true"
+    device = best_device(settings.accelerator, "trainer.accelerator")
+    _, checkpoint = config.model.checkpoint
+    is_slower = config.model.d_model < WIDE or checkpoint is not None
+    is_faster = (device.type == "cuda" or not is_slower) and has_bfloat16(device)
+    return "bf16-mixed" if is_faster else "32-true"
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether large products are faster in bfloat16 on a device."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and has_fast_bfloat16()
+
+
+@cache
+def has_fast_bfloat16() -> bool:
+    """Return whether the CPU of every process multiplies matrices much faster in bfloat16.
+
+    It is measured once, since some CPUs with instructions for bfloat16 are slower with them.
+    """
+    seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
+    for _ in range(ROUNDS):
+        for dtype, taken in seconds.items():
+            matrix = torch.ones(WIDE, WIDE, dtype=dtype)
+            tokens = torch.ones(512, WIDE, dtype=dtype)
+            start = time.perf_counter()
+            torch.mm(tokens, matrix)
+            taken.append(time.perf_counter() - start)
+    ratio = min(seconds[torch.float32]) / min(seconds[torch.bfloat16])
+    return not all_reduce_max(ratio < MUCH_FASTER)
 
 
 def build_module(
@@ -233,7 +265,7 @@ def build_module(
     rate = config.optimizer.evidence_rate / data.passes
     optimizer = replace(config.optimizer, evidence_rate=rate)
     # Fused AdamW would, in float16, unscale the gradients after they are clipped.
-    is_fused = chosen_precision(config.trainer) != "16-mixed"
+    is_fused = chosen_precision(config) != "16-mixed"
     return ClassifierModule(model, optimizer, steps, weights, is_fused, objective)
 
 

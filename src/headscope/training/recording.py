@@ -33,7 +33,7 @@ def build_head_logger(
     notes = {
         "precision": "32-true",
         "dropout": "off",
-        "trained in": chosen_precision(config.trainer),
+        "trained in": chosen_precision(config),
         RUN_NOTE: setup.identity(),
     }
     texts = [replace(probe.text, name=f"probe_{place}") for place, probe in enumerate(probes)]

@@ -32,7 +32,7 @@ from headscope.training.callbacks import (
     StopAtNonFiniteLoss,
 )
 from headscope.training.distributed import is_shared
-from headscope.training.module import chosen_precision
+from headscope.training.module import STEPS_BETWEEN_LOGS, chosen_precision
 from headscope.training.prepare import Prepared
 from headscope.training.resume import LAST
 
@@ -54,7 +54,7 @@ def build_trainer(prepared: Prepared, folder: Path, console: Console) -> pl.Trai
     ]
     return pl.Trainer(
         accelerator=settings.accelerator,
-        precision=chosen_precision(settings),  # type: ignore[arg-type]
+        precision=chosen_precision(config),  # type: ignore[arg-type]
         max_epochs=settings.max_epochs,
         accumulate_grad_batches=settings.accumulate,
         gradient_clip_val=config.optimizer.gradient_clip or None,
@@ -64,7 +64,7 @@ def build_trainer(prepared: Prepared, folder: Path, console: Console) -> pl.Trai
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,  # our sampler shares its batches itself
-        log_every_n_steps=20,
+        log_every_n_steps=STEPS_BETWEEN_LOGS,
         default_root_dir=folder,
         **_processes(),
     )
