@@ -99,7 +99,7 @@ class TokenEmbedding(nn.Module):
             features = (of_layers * self.mix.softmax(dim=0)[:, None]).sum(dim=-2)
         vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
         if features is not None:  # whose hidden state at [CLS] knows the text
-            start = self.start.expand(len(vectors), 1, -1)
+            start = self.start.expand(vectors.shape[0], 1, -1)  # len() would fix it in an export
             vectors = torch.cat([start, vectors[:, 1:]], dim=1)
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
