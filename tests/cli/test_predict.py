@@ -16,11 +16,10 @@ import torch
 
 from headscope.cli import predict as module
 from headscope.cli.predict import predict
-from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.batching import TextBatches, by_length, encode_texts
 from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.ground.plain_rows import Row
 from headscope.runs.folder import load_model, save_model
-from headscope.runs.prediction import by_length
 from headscope.runs.run import load_run
 from headscope.settings.checks import validate
 from headscope.settings.commands import PredictConfig

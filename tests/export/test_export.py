@@ -81,10 +81,13 @@ def write_run(
     return untrained(folder, TRAINING, data, LABELS, kind, **(SMALL | options))
 
 
-def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
+def write_pretrained(folder: Path, family: str, pairs: bool = False, frozen: bool = False) -> Path:
     path = write_checkpoint(folder / "checkpoint", family, TRAINING)
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
-    config = TrainConfig(data=data, model=ModelConfig(path=str(path), evidence=False))
+    options: dict[str, Any] = {"path": str(path)}
+    if frozen:
+        options = SMALL | {"features": str(path), "features_layer": [1, 3], "members": 2}
+    config = TrainConfig(data=data, model=ModelConfig(**options, evidence=False))
     config, checkpoint = resolved(config)
     assert checkpoint is not None
     setup = Setup(config, LABELS, checkpoint.tokenizer, {}, checkpoint.encoder)
@@ -131,13 +134,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
 }  # fmt: skip
-PRETRAINED = ("bert, pairs", "xlm-roberta")
+PRETRAINED = ("bert, pairs", "xlm-roberta", "bert, frozen below two networks")
 
 
 def write_case(folder: Path, case: str) -> Path:
     if case in CASES:
         return write_run(folder / "run", **CASES[case])
-    return write_pretrained(folder, case.split(",")[0], "pairs" in case)
+    return write_pretrained(folder, case.split(",")[0], "pairs" in case, "frozen" in case)
 
 
 def groups_of(run: Run, texts: Texts) -> list[Texts]:

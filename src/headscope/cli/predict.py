@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from headscope.data.batching import EncodedTexts, TextBatches
+from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
 from headscope.data.tokenizer import word_spans
 from headscope.ground.databases import query_rows, write_table
@@ -27,7 +27,7 @@ from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.record.explanation import places_of, ranked_words, word_line
 from headscope.runs.answering import AnswerRule
-from headscope.runs.prediction import best_device, by_length
+from headscope.runs.prediction import best_device
 from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import PredictConfig, ReadsTexts

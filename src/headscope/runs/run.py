@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens, word_spans
@@ -30,7 +30,7 @@ from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.folder import load_model
-from headscope.runs.prediction import by_length, split_logits
+from headscope.runs.prediction import split_logits
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import TrainConfig
 

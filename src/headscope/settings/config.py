@@ -252,7 +252,12 @@ class ModelConfig(Settings):
         "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
-    features_layer: Count = key(3, "the layer of features that is read")
+    features_layer: Count | Annotated[list[Count], Field(min_length=1)] = key(
+        3, "the layer of features that is read; several, as in [3,4,6], are mixed as learned"
+    )
+    members: Annotated[Integer, Field(ge=1, le=100)] | None = key(
+        None, "networks on features, whose mean answers; null: 5 of fewer than 1,000 texts, else 1"
+    )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
         None, "with path: freeze the embeddings and the first N layers"
     )
@@ -263,6 +268,8 @@ class ModelConfig(Settings):
         if self.path is not None:
             yield from self._checkpoint_conflicts()
             return
+        if self.features is None and (self.members or 1) > 1:
+            yield "members", "null without model.features"
         if self.features == "":
             yield "features", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
         if self.frozen_layers is not None:
