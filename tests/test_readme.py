@@ -216,7 +216,8 @@ def test_the_japanese_page_opens_with_what_its_commands_print(
     (promised,) = blocks("README.ja.md", "text")
     *lines, last = promised.splitlines()
     assert [line for line in lines if line not in [*map(str.rstrip, printed)]] == []
-    assert last.split(",")[0] == printed[-1].split(",")[0]
+    assert last.split("、")[0] == printed[-1].split("、")[0]
+    assert printed[-1].endswith(" 秒")
     own_encoder, _ = blocks("README.ja.md", "python")
     assert run_python(own_encoder) == "(4, 9, 9)\n"
     assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")

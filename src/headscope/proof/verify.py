@@ -380,8 +380,8 @@ def verify(
     seconds = time.perf_counter() - started
     where = f"{config.dtype} on {config.device}"
     passed = len(claims) - len(failed)
-    line = say(f"{passed} of {len(claims)} properties hold: {where}")
-    console.print(f"{line}, torch {torch.__version__}, {seconds:.1f} s", highlight=False)
+    line = f"{passed} of {len(claims)} properties hold: {where}, torch {torch.__version__}"
+    console.print(say(f"{line}, {seconds:.1f} s"), highlight=False)
     if failed:
         raise ProofError(
             f"{len(failed)} of {len(claims)} properties do not hold, the first: {failed[0].name}"
