@@ -12,6 +12,7 @@ What is there to choose (C, the epoch) is chosen on validation.
     from scratch              headscope as it comes
     frozen layers and heads   experiment=pretrained: heads of our own on the encoder's third layer
     averages                  the same, trained with averages in place of attention
+    one network               frozen layers and heads with model.members=1
     fine-tuned                experiment=minilm: the whole encoder
     embeddings                the mean of the encoder's last layer, and logistic regression
     SetFit                    Tunstall et al. 2022, arXiv:2209.11055, where it is installed
@@ -51,6 +52,7 @@ Scored = tuple[float, float, float]  # accuracy and macro-F1 of test, seconds
 SETTINGS = {
     "from scratch": [],
     "frozen layers and heads": ["experiment=pretrained", "model.features={}", "control=uniform"],
+    "one network": ["experiment=pretrained", "model.features={}", "model.members=1"],
     "fine-tuned": ["experiment=minilm", "model.path={}"],
 }
 

@@ -3,16 +3,21 @@
 import ast
 import pkgutil
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
+from headscope.attention.reference import PackedAttention
+from headscope.proof.trace import steps
 from headscope.record.reader import read_index
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
-SYMBOLS = re.findall(r"^\| .* \| [BTHDE3 ]+ \| (`.*`) \| (\w+\.py) \|$", PAGE, re.MULTILINE)
+LESSONS = ("attention.md", "attention.ja.md")
+# A block of the lesson, and what it prints.
+LESSON = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 LINKS = [
     (page, link)
     for page in [
@@ -25,12 +30,41 @@ LINKS = [
 ]
 
 
-def test_the_line_of_each_symbol_of_the_formula_stands_in_the_code() -> None:
-    assert len(SYMBOLS) == 9
-    for codes, file in SYMBOLS:
-        source = (ROOT / "src/headscope/attention" / file).read_text(encoding="utf-8")
-        for code in re.findall(r"`([^`]+)`", codes):
-            assert code in source, f"{code} is not in {file}"
+def test_every_block_of_the_lesson_prints_what_stands_below_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unchecked_shapes: None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    english, japanese = (
+        LESSON.findall((ROOT / "docs" / name).read_text(encoding="utf-8")) for name in LESSONS
+    )
+    assert english == japanese
+    names: dict[str, object] = {}
+    try:
+        for code, printed in english:
+            exec(compile(code, "attention.md", "exec"), names)
+            assert capsys.readouterr().out == printed, code
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_printoptions(profile="default")
+    with torch.device("meta"):  # counts, and computes nothing
+        counted = steps(PackedAttention(768, 8), torch.empty(32, 100, 768))
+    costs: dict[str, int] = names["cost"]  # type: ignore[assignment]
+    assert [it.multiply_adds for it in counted if it.multiply_adds] == [*costs.values()]
+    assert (tmp_path / "map.png").is_file()
+    assert read_index(tmp_path / "outputs/lesson/heads").texts[0].tokens[0] == "[CLS]"
+
+
+def test_the_lesson_in_japanese_has_each_number_of_the_english_one() -> None:
+    numbers = []
+    for name in LESSONS:
+        text = LESSON.sub("", (ROOT / "docs" / name).read_text(encoding="utf-8"))
+        tables = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+        numbers.append(Counter(re.findall(r"\d[\d.e-]+", tables)))
+        assert len(re.findall(r"^\d\. ", text, re.MULTILINE)) == 6, "sources"
+    assert numbers[0] == numbers[1]
 
 
 def test_each_benchmark_says_its_command_its_minutes_and_what_it_prints() -> None:
@@ -104,3 +138,28 @@ def test_the_code_for_any_model_records_what_it_says(
     assert (index.layers, index.heads) == (["1.layers.0.self_attn", "1.layers.1.self_attn"], [4, 4])
     assert index.texts[0].tokens == ["[CLS]", "the", "cat", "sat"]
     assert list(folder.glob("events.out.tfevents.*"))
+
+
+AVOIDED = {
+    r"第\s*\d+\s*層": "層 0, counted as everywhere",
+    "(?<!計算)精度": "正解率",
+    "学習データ|訓練する": "訓練データ; 学習する",
+    "注意マップ|注意行列|注意の強さ": "アテンションマップ; アテンション重み",
+    "貢献": "寄与",
+    "キャリブレーション": "較正",
+}
+
+
+@pytest.mark.parametrize("pattern", AVOIDED)
+def test_japanese_is_written_in_the_words_of_the_glossary(pattern: str) -> None:
+    pages = [ROOT / "README.ja.md", *(ROOT / "docs").glob("*.ja.*")]
+    pages += (ROOT / "src/headscope").rglob("ja.json")
+    assert len(pages) == 7
+    found = [
+        f"{page.name}: {line.strip()}"
+        for page in pages
+        if page.name != "terms.ja.md"
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(pattern, line)
+    ]
+    assert found == [], f"write {AVOIDED[pattern]}"

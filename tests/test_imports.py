@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "proof": {"attention", "model", "heads"},
     "runs": {"attention", "model", "data", "heads", "record"},
     "pages": {"model", "data", "heads", "record", "tab", "runs"},
-    "export": {"data", "runs"},
+    "export": {"model", "data", "heads", "runs"},
     "results": {"model", "data", "heads", "record", "runs", "tab"},
     "training": {"attention", "model", "data", "heads", "record", "pages", "results", "runs"},
     "cli": {

@@ -4,12 +4,15 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+import headscope
 from hard.forked import Case, Server
 
 ROOT = Path(__file__).parents[1]
@@ -102,6 +105,36 @@ def test_japanese_has_the_english_commands_and_one_of_its_own() -> None:
     assert first == second
 
 
+def test_japanese_has_the_english_figures() -> None:
+    figures = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        text = re.sub(r"\(docs[^)]*\)|```.*?```", "", text, flags=re.DOTALL)
+        figures.append(text)
+    tables, others = zip(
+        *(
+            (re.findall(r"\d\d\.\d / \d\d\.\d", text), set(re.findall(r"\d[\d,.]*\d", text)))
+            for text in figures
+        ),
+        strict=True,
+    )
+    assert tables[0] == tables[1]
+    assert others[0] <= others[1]
+    assert others[1] - others[0] <= {"55"}, "the article's seed"
+
+
+def test_what_cites_it_has_its_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == headscope.__version__
+    assert {"cff-version", "message", "title", "authors", "license"} <= set(citation)
+    for page in PAGES:
+        assert f"version = {{{headscope.__version__}}}" in (ROOT / page).read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == headscope.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {headscope.__version__}, ", changes, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("programs", "expected"),
     [([], "--index-url https://download.pytorch.org/whl/cpu torch"), (["nvidia-smi"], None)]
@@ -179,11 +212,11 @@ def test_its_first_python_shows_a_classifier_of_transformers(
 def test_the_japanese_page_opens_with_what_its_commands_print(
     tmp_path: Path, command: Callable[..., str], run_python: Callable[[str], str]
 ) -> None:
-    printed = command("verify", "show=published").splitlines()
+    printed = command("verify", "show=published", "lang=ja").splitlines()
     (promised,) = blocks("README.ja.md", "text")
     *lines, last = promised.splitlines()
     assert [line for line in lines if line not in [*map(str.rstrip, printed)]] == []
-    assert last.split(":")[0] == printed[-1].split(":")[0]
+    assert last.split(",")[0] == printed[-1].split(",")[0]
     own_encoder, _ = blocks("README.ja.md", "python")
     assert run_python(own_encoder) == "(4, 9, 9)\n"
     assert "Attention heads" in (tmp_path / "heads.html").read_text(encoding="utf-8")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headscope.record.writer import HeadRecorder as HeadRecorder
     from headscope.runs.run import Prediction as Prediction
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _MODULES = {
     "attention": ("HeadedAttention", "MultiHeadAttention"),

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,31 @@ def test_scores_are_those_of_training(mistaken: Trained, tmp_path: Path) -> None
     expected = {name: metrics["calibration"][name] for name in ("temperature", "test")}
     assert json.loads(kept.read_text())["calibration"] == expected
     assert score(folder)[1].count(f"at temperature {expected['temperature']:.3f}") == 1
+
+
+def test_what_abstaining_does_to_each_class_is_shown_and_kept(
+    mistaken: Trained, tmp_path: Path
+) -> None:
+    folder = mistaken.copy(tmp_path)
+    output = io.StringIO()
+    config = EvaluateConfig(str(folder), accelerator="cpu", target_precision={"good": 0.6})
+    with warnings.catch_warnings():  # it may be that no threshold is enough
+        warnings.simplefilter("ignore", UserWarningMessage)
+        evaluate(config, Console(file=output, width=200))
+    shown = output.getvalue()
+    validation = own_corpus(load_run(folder), ["validation"]).splits["validation"]
+    assert f"target_precision, on {len(validation)} validation texts, which chose" in shown
+    kept = json.loads((folder / "evaluations/reviews-test.json").read_text())
+    classes = kept["abstaining"]["classes"]
+    assert kept["abstaining"]["all"] == [
+        sum(counts) for counts in zip(*classes.values(), strict=True)
+    ]
+    assert {name: counts[0] for name, counts in classes.items()} == {
+        name: scores["texts"] for name, scores in kept["classes"].items()
+    }
+    texts, answered, predicted, right = classes["good"]
+    assert f"{answered} of {texts}" in shown
+    assert f"{right} of {predicted}" in shown
 
 
 def test_scores_that_cannot_be_kept_are_shown_all_the_same(plain: Trained, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ import torch
 
 from headscope.cli import predict as module
 from headscope.cli.predict import predict
-from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.batching import TextBatches, by_length, encode_texts
 from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.ground.plain_rows import Row
 from headscope.runs.folder import load_model, save_model
-from headscope.runs.prediction import by_length
 from headscope.runs.run import load_run
 from headscope.settings.checks import validate
 from headscope.settings.commands import PredictConfig
@@ -240,6 +240,27 @@ def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         (line,) = csv.DictReader(file)
     assert line["reasons"].lstrip("'") == row["reasons"]
+
+
+def test_costs_choose_the_prediction_and_where_it_abstains(run: Path, tmp_path: Path) -> None:
+    """The dearest mistake is never risked, a dear one only where the others are unlikely."""
+    folder = tmp_path / "run"
+    setup, model, chosen = load_model(run)
+    validation = (torch.zeros(3, 3), torch.arange(3))
+    save_model(folder, setup, model, replace(chosen, most_unknown=0.9), validation)
+    source = written(tmp_path / "in.jsonl", [{"text": text} for text in [*TEXTS, "zzz"]])
+    costs = tmp_path / "costs.csv"
+    never, rare, cheap = LABELS
+    costs.write_text(f"given,predicted,cost\n,{never},99\n{cheap},{rare},3\n,,0.6\n")
+    label(folder, source, tmp_path / "out.jsonl", costs=str(costs))
+    rows = read(tmp_path / "out.jsonl")
+    for row in rows[:-1]:
+        p = {name: row[f"probability_{name}"] for name in LABELS}
+        expected = {rare: p[never] + 3 * p[cheap], cheap: p[never] + p[rare], "": 0.6}
+        best = min(expected, key=expected.__getitem__)
+        assert (row["prediction"], row["abstained"]) == (best, "" if best else "cost")
+    assert (rows[-1]["prediction"], rows[-1]["abstained"]) == ("", "unfamiliar")
+    assert {row["prediction"] for row in rows} >= {cheap, ""}
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

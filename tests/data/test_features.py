@@ -3,21 +3,27 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from rich.console import Console
 from safetensors.torch import load_file
 
-from bert_family import HEADS, LAYERS, WIDTH, write_checkpoint
+from bert_family import HEADS, LAYERS, WIDTH, fast_tokenizer, peer, write_checkpoint
 from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.data import features
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
+from headscope.ground.terminal import Bar
 from headscope.heads.contributions import decompose
+from headscope.model.classifier import TextClassifier
+from headscope.model.ensemble import Ensemble
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index
 from headscope.runs.prediction import split_logits
@@ -26,11 +32,13 @@ from headscope.runs.setup import kept_settings
 from headscope.settings.checks import check, override
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import ModelConfig, TrainConfig
+from headscope.training import prepare
 from headscope.training.train import train
 from training_runs import configured, reviews, unbroken_and_resumed
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
+QUIET = partial(Bar, Console(quiet=True), is_hidden=True)
 OWN = (2, 4)  # layers and heads of our own, not as many as there are below
 
 
@@ -40,7 +48,8 @@ def on_top(folder: Path, family: str = "bert", **model: Any) -> TrainConfig:
     config = override(config, {"trainer.max_steps": 4, "inspection.enabled": False})
     path = write_checkpoint(folder / "checkpoint", family, [row["text"] for row in reviews()])
     sizes = {"d_model": 16, "num_heads": OWN[1], "num_layers": OWN[0], "feedforward_size": 24}
-    options = sizes | {"features": str(path), "features_layer": 2, "evidence": False} | model
+    options = sizes | {"features": str(path), "features_layer": 2, "evidence": False, "members": 1}
+    options |= model
     return replace(config, model=ModelConfig(**options), baseline=False)
 
 
@@ -126,6 +135,74 @@ def test_hidden_states_are_computed_once_for_texts_weights_and_layer(
     monkeypatch.setattr(features, "MOST_GIB", 0)
     data.add_features(model.features, WIDTH, "test", run.device, lambda done, of: None)
     assert next(iter(data.loader("test"))).features is None, "too large: computed by the network"
+
+
+def test_hidden_states_are_in_bfloat16_where_the_processor_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = on_top(tmp_path)
+    states = []
+    for precision, has_it in (("auto", True), ("auto", False), ("32-true", True)):
+        monkeypatch.setattr(prepare, "has_bfloat16", lambda device, found=has_it: found)
+        settings = override(config, {"trainer.precision": precision})
+        folder = tmp_path / f"{precision}_{has_it}"
+        data = prepare.prepare(settings, folder, QUIET, print).data
+        states.append(torch.from_numpy(np.array(data.encoded["test"].features, np.float32)))
+    short, exact, asked = states
+    assert torch.equal(exact, asked)
+    assert len([*(tmp_path / "cache" / "features").iterdir()]) == 6, "files of their own"
+    assert 1e-4 < (short - exact).norm() / exact.norm() < 1e-2
+
+
+# Five encoders that people use, by architecture and kind of tokenizer; their weights are random.
+ENCODERS = {
+    "all-MiniLM-L6-v2": ("bert", "bert", 6),
+    "e5-small-v2, bge-small-en-v1.5": ("bert", "bert", 12),
+    "multilingual-e5-small": ("bert", "xlm-roberta", 12),
+    "modernbert-ja-130m, ruri-v3-30m": ("modernbert", "xlm-roberta", 10),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name.startswith("multi") else pytest.mark.slow)
+        for name in ENCODERS
+    ],
+)
+def test_encoders_that_people_use(name: str, tmp_path: Path) -> None:
+    model, tokenizer, layers = ENCODERS[name]
+    several = {"features_layer": [1, 3, layers], "members": None}
+    config = on_top(tmp_path, num_layers=1, evidence=True, **several)
+    made = fast_tokenizer(tokenizer, [row["text"] for row in reviews()])
+    made.save_pretrained(tmp_path / "checkpoint")
+    options = {"vocab_size": len(made), "num_hidden_layers": layers}
+    peer(model, **options).save_pretrained(tmp_path / "checkpoint")
+    report = train(config)
+    assert report is not None
+    shutil.rmtree(tmp_path / "checkpoint")
+    run = load_run(report.folder)
+    assert isinstance(run.model, Ensemble)
+    assert run.config.model.members == len(run.model.members) == 5, "of few texts"
+    explanation = run.explain("a lovely film")
+    assert explanation.layers == [
+        f"members.{number}.encoder.blocks.0.attention" for number in range(5)
+    ]
+    assert abs(explanation.miss) < 1e-4
+    (prediction,) = run.predict(["a lovely film"])
+    assert prediction.probabilities[explanation.label] == pytest.approx(
+        explanation.probabilities[explanation.label], abs=1e-6
+    )
+
+
+def test_many_texts_have_one_network_on_a_frozen_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "FEW_TEXTS", 10)
+    config = on_top(tmp_path, members=None)
+    setup = prepare.prepare(config, tmp_path / "run", QUIET, print).setup
+    assert setup.config.model.members == 1
+    assert isinstance(setup.build(), TextClassifier)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from headscope.cli import predict as predict_module
 from headscope.cli.predict import Texts, predict
 from headscope.data import ngrams
 from headscope.data.batching import TextBatches, encode_texts
+from headscope.data.tokenizer import word_spans
 from headscope.export import graph
 from headscope.export.graph import export
 from headscope.ground import plain_rows
-from headscope.ground.errors import ConfigError, DataError, RunError
-from headscope.runs.folder import save_model
+from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
+from headscope.runs import answering
+from headscope.runs.folder import model_name, save_model
 from headscope.runs.run import Run, load_run
 from headscope.runs.setup import Chosen, Setup
 from headscope.settings.checks import check, validate
@@ -32,7 +35,8 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
-sys.modules |= {"ngrams": ngrams, "plain_rows": plain_rows}  # beside classify.py in an export
+beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows}
+sys.modules |= beside  # classify.py in an export
 classify = importlib.import_module("headscope.export.classify")
 Classifier = classify.Classifier
 LABELS = ["bad", "so-so", "Größe 東"]
@@ -77,10 +81,13 @@ def write_run(
     return untrained(folder, TRAINING, data, LABELS, kind, **(SMALL | options))
 
 
-def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
+def write_pretrained(folder: Path, family: str, pairs: bool = False, frozen: bool = False) -> Path:
     path = write_checkpoint(folder / "checkpoint", family, TRAINING)
     data = DataConfig(max_length=17, text_pair_column="other" if pairs else None)
-    config = TrainConfig(data=data, model=ModelConfig(path=str(path), evidence=False))
+    options: dict[str, Any] = {"path": str(path)}
+    if frozen:
+        options = SMALL | {"features": str(path), "features_layer": [1, 3], "members": 2}
+    config = TrainConfig(data=data, model=ModelConfig(**options, evidence=False))
     config, checkpoint = resolved(config)
     assert checkpoint is not None
     setup = Setup(config, LABELS, checkpoint.tokenizer, {}, checkpoint.encoder)
@@ -92,8 +99,8 @@ def write_pretrained(folder: Path, family: str, pairs: bool = False) -> Path:
     return folder / "run"
 
 
-def exported(run: Path) -> Path:
-    return export(ExportConfig(str(run), str(run.parent / "exported")))
+def exported(run: Path, **options: Any) -> Path:
+    return export(ExportConfig(str(run), str(run.parent / "exported"), **options))
 
 
 def batch_of(run: Run, texts: Texts) -> Any:
@@ -101,7 +108,7 @@ def batch_of(run: Run, texts: Texts) -> Any:
     return batches[list(range(len(texts)))]
 
 
-def outputs_of(classifier: Classifier, inputs: Any, names: list[str]) -> list[Any]:
+def outputs_of(session: Any, inputs: Any, names: list[str]) -> list[Any]:
     """Return what the model of an export gives for a batch of headscope's."""
     token_ids, padding, segments, *evidence = inputs
     tensors = {"input_ids": token_ids, "attention_mask": torch.ones_like(token_ids)}
@@ -112,7 +119,7 @@ def outputs_of(classifier: Classifier, inputs: Any, names: list[str]) -> list[An
     if evidence:
         tensors |= {"ngram_ids": evidence[0].ids, "ngram_places": evidence[0].places}
     feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
-    outputs: list[Any] = classifier.session.run(names, feeds)
+    outputs: list[Any] = session.run(names, feeds)
     return outputs
 
 
@@ -127,13 +134,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
 }  # fmt: skip
-PRETRAINED = ("bert, pairs", "xlm-roberta")
+PRETRAINED = ("bert, pairs", "xlm-roberta", "bert, frozen below two networks")
 
 
 def write_case(folder: Path, case: str) -> Path:
     if case in CASES:
         return write_run(folder / "run", **CASES[case])
-    return write_pretrained(folder, case.split(",")[0], "pairs" in case)
+    return write_pretrained(folder, case.split(",")[0], "pairs" in case, "frozen" in case)
 
 
 def groups_of(run: Run, texts: Texts) -> list[Texts]:
@@ -148,7 +155,7 @@ def groups_of(run: Run, texts: Texts) -> list[Texts]:
 
 
 def largest(found: Any, expected: Any) -> float:
-    return float(np.abs(np.asarray(found) - np.asarray(expected)).max())
+    return float(np.abs(np.asarray(found) - np.asarray(expected)).max(initial=0.0))
 
 
 def show(case: str, what: str, difference: float) -> None:
@@ -163,26 +170,37 @@ def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) ->
     folder = write_case(tmp_path, case)
     texts = PAIRS if is_pair else SINGLE
     run = load_run(folder)
-    classifier = Classifier(exported(folder))
+    classifier = Classifier(exported(folder, reasons=case in CASES))
     of_logits = 0.0
     of_shares = 0.0
+    of_words = 0.0
     for some in groups_of(run, texts):
         inputs = batch_of(run, some).inputs
-        logits, shares = outputs_of(classifier, inputs, ["logits", "probabilities"])
+        logits, shares = outputs_of(classifier.session, inputs, ["logits", "probabilities"])
         with torch.no_grad():
             expected = run.model(*inputs)
         of_logits = max(of_logits, largest(logits, expected))
         likewise = run.objective.probabilities(expected.double() / run.temperature)
         of_shares = max(of_shares, largest(shares, likewise))
+        if classifier.words is not None:
+            (words,) = outputs_of(classifier.words, inputs, ["words"])
+            for parts, sums in zip(some, words, strict=True):
+                expected_words = run.explain(parts if is_pair else parts[0]).words
+                of_words = max(of_words, largest(sums[: len(expected_words)], expected_words))
+                of_words = max(of_words, largest(sums[len(expected_words) :], 0.0))
     show(case, "logits", of_logits)
+    show(case, "words", of_words)
     show(case, "probabilities", of_shares)
-    assert max(of_logits, of_shares) < 1e-5
+    assert max(of_logits, of_shares, of_words) < 1e-5
     assert expected.std(dim=0).max() > 0.01
     given = [parts if is_pair else parts[0] for parts in texts]
     rows = classifier.predict(given)
     for row, prediction in zip(rows, run.predict(given), strict=True):
         labels = row["prediction"]
-        assert (labels if isinstance(labels, list) else [labels]) == prediction.labels
+        if not run.config.data.multi_label:  # by default it abstains on unfamiliar texts alone
+            assert row["abstained"] == ("unfamiliar" if prediction.is_unfamiliar else "")
+            labels = [labels] if labels else []
+        assert labels == ([] if row.get("abstained") else prediction.labels)
         shares = [row[f"probability_{label}"] for label in LABELS]
         assert shares == pytest.approx([*prediction.probabilities.values()], abs=3e-6)
 
@@ -220,9 +238,11 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     table = 'id,text,label,prediction\n7,"warm, and\nlovely",good,x\n8,,bad,y\n'
     (tmp_path / "october.csv").write_text(table)
     ours = [json.loads(row) for row in script(str(tmp_path / "october.csv")).stdout.splitlines()]
-    predict(PredictConfig(str(run), str(tmp_path / "october.csv"), str(tmp_path / "table.jsonl")))
+    files = (str(tmp_path / "october.csv"), str(tmp_path / "table.jsonl"))
+    predict(PredictConfig(str(run), *files, min_confidence=0.0))
     theirs = [json.loads(row) for row in (tmp_path / "table.jsonl").read_text().splitlines()]
-    assert ours == [pytest.approx(row, abs=3e-6) for row in theirs]
+    named = {"model": model_name(run)}
+    assert ours == [pytest.approx(row | named, abs=3e-6) for row in theirs]
     classifier = Classifier(output)
     assert classifier.predict("warm") == classifier.predict(["warm"])
     for texts, expected in (
@@ -260,15 +280,22 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(from pathlib.*?)```", page, re.DOTALL)
     run = write_run(tmp_path / "run")
-    output = exported(run)
+    output = exported(run, min_confidence=0.5)
     (output / "serve.py").write_text(example, encoding="utf-8")
     monkeypatch.syspath_prepend(output)
     with TestClient(importlib.import_module("serve").app) as client:
         assert client.get("/labels").json() == LABELS
         answers = client.post("/classify", json={"texts": HOSTILE[:7]}).json()
         for answer, prediction in zip(answers, load_run(run).predict(HOSTILE[:7]), strict=True):
-            assert answer["prediction"] == prediction.label
+            share = max(prediction.probabilities.values())
+            why = "unfamiliar" if prediction.is_unfamiliar else ""
+            why = why or ("confidence" if share < 0.5 else "")
+            assert answer["label"] == (None if why else prediction.label)
+            assert (answer["abstained"], answer["why"]) == (bool(why), why)
+            assert answer["model"] == model_name(run)
+            assert answer["probability"] == pytest.approx(share, abs=3e-6)
             assert answer["probabilities"] == pytest.approx(prediction.probabilities, abs=3e-6)
+        assert {answer["why"] for answer in answers} == {"", "confidence"}
         headers = {"content-type": "application/json"}
         rejected = ('{"texts": []}', '{"texts": [1]}', "{", '{"texts": [NaN]}', '{"texts": NaN}')
         long = json.dumps({"texts": ["x" * 60_000] * 2})
@@ -279,6 +306,53 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
             assert len(found.text) < 300
         for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
             assert client.post("/classify", content=content, headers=headers).status_code == 413
+
+
+@pytest.mark.slow
+def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
+    """Predict and classify.py share the rule; what they are given of a run must be the same."""
+    run = write_run(tmp_path / "run")
+    loaded = load_run(run)
+    texts = [text for text in [*TRAINING[:4], *HOSTILE] if "\r" not in text]
+    with torch.no_grad():
+        logits = loaded.model(*batch_of(loaded, [(text,) for text in texts]).inputs)
+    labels = torch.arange(len(texts)) % 3
+    save_model(run, loaded.setup, loaded.model, Chosen(most_unknown=0.6), (logits, labels))
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    (tmp_path / "costs.csv").write_text("given,predicted,cost\n,,0.4\n")
+    whys = set()
+    keys = {"min_confidence": 0.4, "target_precision": 0.5, "costs": str(tmp_path / "costs.csv")}
+    for key, value in keys.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarningMessage)  # of classes never answered
+            output = export(ExportConfig(str(run), str(tmp_path / key), **{key: value}))
+            files = (str(tmp_path / "in.jsonl"), str(tmp_path / f"{key}.jsonl"))
+            predict(PredictConfig(str(run), *files, **{key: value}))
+        theirs = [json.loads(row) for row in (tmp_path / f"{key}.jsonl").read_text().splitlines()]
+        ours = Classifier(output).predict(texts)
+        found = [(row["prediction"], row["abstained"]) for row in ours]
+        assert found == [(row["prediction"], row["abstained"]) for row in theirs]
+        whys |= {row["abstained"] for row in ours}
+    assert whys == {"", "confidence", "cost", "unfamiliar"}
+
+
+def test_reasons_of_a_network_on_a_checkpoint_are_rejected(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="reasons: expected a network from scratch"):
+        exported(write_pretrained(tmp_path, "bert"), reasons=True)
+
+
+def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run"))
+    texts = ("don't pay 3.14; the  film", "the film")
+    encoding = run.tokenizer.encode(*texts)
+    numbers = np.arange(len(encoding), dtype=float)
+    found = classify.reasons(encoding, texts, numbers)
+    sums: Counter[str] = Counter()
+    for word in word_spans(encoding, texts):
+        sums[word.name] += numbers[word.start : word.end].sum()
+    largest = sorted(sums.items(), key=lambda item: -item[1])[:5]
+    assert found == "; ".join(f"{name} {value:+.2f}" for name, value in largest)
+    assert "don't" in found or "3.14" in found
 
 
 def test_a_long_word_is_not_kept(tmp_path: Path) -> None:

@@ -209,6 +209,15 @@ def test_markup_that_got_in_all_the_same_would_not_run(browser: Any, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["network {}", "members.{}.encoder.blocks.0.attention"])
+def test_heads_of_an_ensemble_are_named_by_their_network(name: str, open_page: PageOpener) -> None:
+    shown, _ = make_text(arrays=contributions())
+    layers = [name.format(number) for number in range(LAYERS)]
+    tab = unfolded(open_page(texts_page("Attention heads", layers, CLASSES, [shown])))
+    assert tab.locator(".cells-table .head-name").first.text_content() == "network 1 head 1"
+
+
+@pytest.mark.slow
 def test_the_prediction_stands_beside_the_label(open_page: PageOpener) -> None:
     cases: list[tuple[list[int] | None, str | None, str]] = [
         (None, None, "cats 70.0 %"),

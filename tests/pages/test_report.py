@@ -281,6 +281,28 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
 
 
 @pytest.mark.slow
+def test_the_curve_of_one_predicted_class_gives_its_target(
+    open_page: PageOpener, run: ShownRun
+) -> None:
+    """All its texts are kept, so the precision is that of every prediction of the class."""
+    from playwright.sync_api import expect
+
+    given = [row["label"] for row in reviews(40)]
+    found = run.report(TEXTS[:40], given)
+    tab = open_page(live_html(run, report=report_content(run, found, "mine")), LISTED)
+    tab.get_by_text("Accuracy by confidence").first.click()
+    command = tab.locator(".plots code")
+    expect(command).to_contain_text("min_confidence=")
+    predicted = [each.label for each in found.predictions]
+    label = predicted[0]
+    tab.locator(".choose-answer").select_option(label=label)
+    tab.locator(".plots input[type=range]").fill("1")
+    right = sum(pair == (label, label) for pair in zip(given, predicted, strict=True))
+    precision = f"{right / predicted.count(label):.4f}"
+    expect(command).to_have_text(f"'target_precision={{\"{label}\":{precision}}}'")
+
+
+@pytest.mark.slow
 def test_ten_thousand_texts_are_a_window_over_the_list_and_sorted_in_a_moment(
     open_page: PageOpener, run: ShownRun, found: TextsReport
 ) -> None:

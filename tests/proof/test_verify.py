@@ -21,6 +21,7 @@ from headscope.proof import claims, exact_sums
 from headscope.proof import verify as module
 from headscope.proof.claims import Precision
 from headscope.proof.exact_sums import exact_sum_claims
+from headscope.proof.language import translation
 from headscope.proof.verify import GROUPS, verify
 from headscope.settings.commands import VerifyConfig
 
@@ -66,7 +67,7 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
     torch.manual_seed(3)
     before = torch.get_rng_state()
     shown = console()
-    found = verify(VerifyConfig(), shown)
+    found = verify(VerifyConfig(lang="en"), shown)
     assert [claim.name for claim in found if not claim.holds] == []
     assert torch.equal(torch.get_rng_state(), before)
     printed = shown.file.getvalue()  # type: ignore[attr-defined]
@@ -77,6 +78,12 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
     assert list(map(int, rows.values())) == parts
     assert f"checks {len(found)} numerical properties" in page
     assert f"{len(found)} of {len(found)} properties hold: float64 on cpu" in printed
+    say = translation("ja")
+    parts = {part for claim in found for part in re.split(": |, ", claim.name)}
+    texts = {say(text) for text in [*GROUPS, *parts, *(claim.reference for claim in found)]}
+    names = "torch|nn|MultiheadAttention|headscope|float64|kdim|vdim|Bahdanau|Luong|dot|general|"
+    names += "concat|CLS|Linear|batch_first|False|i|j"
+    assert [text for text in texts if re.search("[A-Za-z]", re.sub(names, "", text))] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -102,7 +109,7 @@ def test_wrong_layers_are_found_out(
 
 def test_the_published_numbers_stand_beside_ours() -> None:
     shown = console()
-    found = verify(VerifyConfig(show="published"), shown)
+    found = verify(VerifyConfig(show="published", lang="en"), shown)
     assert len(found) == 9
     printed = [tuple(row) for rows in module.printed_numbers().values() for row in rows.tolist()]
     lines = [re.findall(r"-?\d\.\d{4}\b", line) for line in shown.file.getvalue().splitlines()]  # type: ignore[attr-defined]

@@ -457,3 +457,13 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
         assert shown == pytest.approx(own[pair[0]] - own[pair[1]], abs=0.006)
         tab.press(",")
     tab.says(".offer", "Explained below")
+
+
+def test_in_japanese_layers_and_heads_have_the_numbers_of_the_terminal(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
+    tab = open_why(text, locale="ja-JP")
+    assert tab.evaluate("document.documentElement.lang") == "ja"
+    names = " ".join(texts_in(tab, ".cells-table th"))
+    assert "層0 ヘッド" in names
+    assert "層1 ヘッド2" in names
+    assert "層2" not in names

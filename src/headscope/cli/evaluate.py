@@ -33,9 +33,9 @@ from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
 from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
+from headscope.runs.rules import rule_of, show_rule
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import texts_of
-from headscope.settings.checks import message
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import absolute
 
@@ -49,6 +49,7 @@ class Scored:
     texts: list[tuple[str, ...]]
     logits: Float[Tensor, "N C"]
     targets: Int[Tensor, "N *C"]
+    is_odd: Bool[np.ndarray, " N"]  # unlike the texts of training
 
     def scores(self) -> Scores:
         """Return the scores on all of the texts."""
@@ -57,7 +58,8 @@ class Scored:
     def only(self, rows: Bool[np.ndarray, " N"]) -> "Scored":
         """Return the same of some of the texts."""
         texts = [text for text, is_one in zip(self.texts, rows, strict=True) if is_one]
-        return Scored(self.run, self.split, texts, self.logits[rows], self.targets[rows])
+        kept = (self.logits[rows], self.targets[rows], self.is_odd[rows])
+        return Scored(self.run, self.split, texts, *kept)
 
 
 def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
@@ -70,6 +72,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     console = terminal(console)
     run = load_run(config.run)
     check_links(run.folder)
+    rule = rule_of(config, run, console)
     scored = _scored(config, run, console)
     found = scored.scores()
     data = config.data or run.config.data
@@ -87,6 +90,10 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": _show(console, title, scored, found),
     }
+    if rule is not None:
+        show_line(console, "the same rule on these texts, some of which may be unfamiliar:")
+        labelled = (scored.logits, scored.targets, scored.is_odd)
+        content["abstaining"] = show_rule(console, run, rule, *labelled)
     is_learned = learned_by(run, scored.texts)
     content["learned"] = None if is_of_training else show_learned(console, scored, is_learned)
     if config.against is not None:
@@ -111,7 +118,7 @@ def _scored(config: EvaluateConfig, run: Run, console: Console) -> Scored:
         sampler = TokenBudgetSampler(texts.texts.lengths, run.config.data.tokens_per_batch)
         batches = BatchLoader(texts, sampler)
         logits, targets = split_logits(run.model, batches, best_device(config.accelerator))
-    return Scored(run, split, rows, logits, targets)
+    return Scored(run, split, rows, logits, targets, run.unfamiliar(texts.texts))
 
 
 def _show(console: Console, title: str, scored: Scored, found: Scores) -> dict[str, Any] | None:
@@ -194,8 +201,8 @@ def _answers(
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
         if bool(getattr(theirs, key)) != bool(getattr(own, key)):
-            given = getattr(theirs, key)
-            raise ConfigError(message("against", f"a run with data.{key} as {run.folder}", given))
+            expected = f"expected a run with data.{key} as {run.folder}"
+            raise ConfigError(f"against: {expected}, got {getattr(theirs, key)}")
     digests = [each.setup.digests.get(scored.split, {}).get("texts") for each in (run, other)]
     if other.setup.learned is None and config.data is None and digests[0] != digests[1]:
         warn(f"against={path}: was trained on other splits, so it may have learned these texts")

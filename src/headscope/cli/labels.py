@@ -17,7 +17,7 @@ from jaxtyping import Float
 from pandas import DataFrame
 from rich.console import Console
 
-from headscope.data.columns import numbers, text_rows, texts_among, tuples
+from headscope.data.columns import numbers, split_columns, text_rows, texts_among, tuples
 from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.source import column_of
@@ -109,16 +109,16 @@ def cross_fitted(
 def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
     """Train by the run's settings, and nothing beside it, on other texts; return the best."""
     folder.mkdir()
+    own = run.config.data
     seen = {*numbers(parts["train"], "label").tolist()}
     for role, split in parts.items():
-        columns = texts_among(split.column_names)
+        columns = [*texts_among(split.column_names), *split_columns(own)]
         rows = (
-            dict(zip(columns, texts, strict=True)) | {"label": run.labels[number]}
-            for *texts, number in tuples(split, [*columns, "label"])
+            dict(zip(columns, cells, strict=True)) | {"label": run.labels[number]}
+            for *cells, number in tuples(split, [*columns, "label"])
             if number in seen
         )
         write_rows(str(folder / f"{role}.jsonl"), rows, [])
-    own = run.config.data
     changed = {
         "name": "run",
         "outputs_dir": str(folder),
@@ -132,6 +132,7 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
             "path": str(folder / "train.jsonl"),
             "test_path": str(folder / "test.jsonl"),
             "text_pair_column": "text_pair" if own.text_pair_column else None,
+            **{f"{name}_column": name for name in split_columns(own)},
             "max_length": own.max_length,
             "tokens_per_batch": own.tokens_per_batch,
             "cache_dir": str(folder / "cache"),

@@ -8,26 +8,29 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
-from headscope.data.batching import EncodedTexts, TextBatches
+from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
 from headscope.data.tokenizer import word_spans
-from headscope.ground.errors import ConfigError, DataError, RunError, shown
+from headscope.ground.databases import query_rows, write_table
+from headscope.ground.errors import DataError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.record.explanation import places_of, ranked_words, word_line
-from headscope.runs.abstaining import chosen_confidence
-from headscope.runs.prediction import best_device, by_length
+from headscope.runs.answering import AnswerRule
+from headscope.runs.prediction import best_device
+from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
-from headscope.settings.commands import PredictConfig
+from headscope.settings.commands import PredictConfig, ReadsTexts
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
@@ -45,8 +48,8 @@ def predict(config: PredictConfig) -> int:
 
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
     joined as in the data, or a list in JSON. Columns of the input that have these names are kept as
-    input_prediction and so on. With `min_confidence` or `target_accuracy` the prediction is empty
-    where the column `abstained` has a reason: confidence, or unfamiliar. With `reasons`, a column
+    input_prediction and so on. By a key of `Abstains` the prediction is empty where the column
+    `abstained` has a reason: confidence, cost, or unfamiliar. With `reasons`, a column
     has the words that add most to the log-odds of the prediction against the runner-up:
     `Run.explain`.
 
@@ -54,36 +57,49 @@ def predict(config: PredictConfig) -> int:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
     """
     run = load_run(config.run)
-    least = _least_confidence(config, run)
-    data = run.config.data
-    columns = {"text_column": config.text_column or data.text_column}
-    if data.text_pair_column:
-        columns["text_pair_column"] = config.text_pair_column or data.text_pair_column
     console = terminal(Console(stderr=True))
+    rule = rule_of(config, run, console)
+    columns = columns_of(config, run)
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
         show_line(console, "reading standard input until Ctrl-D; for a file: input=...")
     run.model.to(best_device(config.accelerator))
     counts: Counter[str] = Counter()
     added = [PREDICTION, *map("probability_{}".format, run.labels)]
-    added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
+    added += [ABSTAINED] * (rule is not None) + [REASONS] * config.reasons
     total = _number_of_rows(config) if config.reasons else None  # they take long
     with Bar(console, "labelling texts", total, is_hidden=is_typed) as bar:
-        windows = encoded(run, _rows(config, columns, counts))
+        windows = encoded(run, read_texts(config, columns, counts))
         answers = chain.from_iterable(
-            _answers(config, run, window, least, counts, bar) for window in windows
+            _answers(config, run, window, rule, counts, bar) for window in windows
         )
-        write_rows(config.output, answers, [*columns.values(), *added])
-    _print_notes(console, config, counts, least)
+        names = [*columns.values(), *added]
+        if config.table is None:
+            write_rows(config.output, answers, names)
+        else:
+            write_table(config.output, config.table, answers, names, config.overwrite)
+    _print_notes(console, config, counts, rule is not None)
     return counts["rows"]
 
 
-def _rows(
-    config: PredictConfig, columns: Mapping[str, str], counts: Counter[str]
+def columns_of(config: ReadsTexts, run: Run) -> dict[str, str]:
+    """Return the columns with texts, by the key that names each."""
+    own = run.config.data
+    columns = {"text_column": config.text_column or own.text_column}
+    if own.text_pair_column:
+        columns["text_pair_column"] = config.text_pair_column or own.text_pair_column
+    return columns
+
+
+def read_texts(
+    config: ReadsTexts, columns: Mapping[str, str], counts: Counter[str]
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
     source = (config.input, config.format, columns["text_column"])
-    for row in read_rows(*source, config.encoding, config.separator, keys=""):
+    rows = read_rows(*source, config.encoding, config.separator, keys="")
+    if config.sql is not None:
+        rows = query_rows(config.input, config.sql)
+    for row in rows:
         where = f"{config.input}, row {counts['rows']}"
         texts = []
         for key, column in columns.items():
@@ -124,7 +140,7 @@ def _answers(
     config: PredictConfig,
     run: Run,
     window: Window,
-    least: float | None,
+    rule: AnswerRule | None,
     counts: Counter[str],
     bar: Bar,
 ) -> Iterator[Row]:
@@ -133,23 +149,26 @@ def _answers(
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    reasons = _reasons(run, window, counts["done"], bar) if config.reasons else [""] * len(rows)
-    for (row, _), found, reason in zip(rows, predictions, reasons, strict=True):
+    decided: Iterator[Any] = repeat((None, ""))
+    if rule is not None:
+        values = np.array([[*each.probabilities.values()] for each in predictions])  # [N, C]
+        is_odd = np.array([each.is_unfamiliar for each in predictions])
+        decided = zip(*rule.answer(values, is_odd), strict=True)
+    reasons = _reasons(run, window, counts["done"], bar) if config.reasons else repeat("")
+    answers = zip(rows, predictions, reasons, decided, strict=False)
+    for (row, _), found, reason, (chosen, why) in answers:
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
-        elif config.output.endswith(".csv"):
+        elif config.table or config.output.endswith((".csv", ".xlsx")):
             separator = run.config.data.label_separator
             answer[PREDICTION] = joined_labels(found.labels, run.labels, separator)
         shares = found.probabilities
         answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
         counts["unfamiliar"] += found.is_unfamiliar
-        if least is not None:
-            reason = "" if max(shares.values()) >= least else "confidence"
-            answer[ABSTAINED] = reason = "unfamiliar" if found.is_unfamiliar else reason
-            if reason:
-                answer[PREDICTION] = ""
-                counts["abstained"] += 1
+        if rule is not None:
+            answer |= {PREDICTION: "" if why else run.labels[chosen], ABSTAINED: why}
+            counts["abstained"] += bool(why)
         if config.reasons:
             answer[REASONS] = reason
         yield renamed(row, answer) | answer
@@ -175,7 +194,7 @@ def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
 
 
 def _print_notes(
-    console: Console, config: PredictConfig, counts: Counter[str], least: float | None
+    console: Console, config: PredictConfig, counts: Counter[str], abstains: bool
 ) -> None:
     """Print what the reader of the answers should know."""
     rows = counts["rows"]
@@ -183,7 +202,7 @@ def _print_notes(
         note = f"note: {empty} of {rows} texts are empty; they get the prediction for no text"
         show_line(console, note)
     unfamiliar = counts["unfamiliar"]
-    if least is not None:
+    if abstains:
         abstained = f"abstained on {counts['abstained']} of {rows} texts"
         show_line(console, f"{abstained}, {unfamiliar} of them unfamiliar")
     elif unfamiliar:
@@ -194,17 +213,3 @@ def _print_notes(
         show_line(console, f"texts labelled: {rows}, in {config.output}")
     elif rows == 0:
         show_line(console, "0 texts")
-
-
-def _least_confidence(config: PredictConfig, run: Run) -> float | None:
-    """Return the probability below which a text gets no label; None if all get one."""
-    if config.min_confidence is None and config.target_accuracy is None:
-        return None
-    if run.config.data.multi_label:
-        key = "min_confidence" if config.target_accuracy is None else "target_accuracy"
-        raise ConfigError(f"{key}: expected a run with one label a text; {run.folder} has several")
-    if config.target_accuracy is None:
-        return config.min_confidence
-    if run.chosen.curve is None:
-        raise RunError(f"run={run.folder}: did not finish; give min_confidence=...")
-    return chosen_confidence(run.chosen.curve, config.target_accuracy)

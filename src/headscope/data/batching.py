@@ -210,6 +210,20 @@ class TokenBudgetSampler(Sampler[list[int]]):
             yield rows[self.cuts[cut] : self.cuts[cut + 1]].tolist()
 
 
+def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
+    """Yield rows of batches of at most tokens_per_batch positions, longest texts first.
+
+    Nothing is drawn, as it is in training, so there is hardly any padding. A text that is longer
+    than that is a batch of its own.
+    """
+    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
 class TextBatches(Dataset[Batch]):
     """Encoded texts with their labels, if known, a whole batch at a time: `batches[[3, 1, 4]]`.
 

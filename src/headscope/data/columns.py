@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from datasets import Dataset, List
 
@@ -49,6 +50,36 @@ class TextsOf:
 def text_columns(config: DataConfig) -> list[str]:
     """Return the source's column with the text and, for pairs, the one with the second text."""
     return [column for column in (config.text_column, config.text_pair_column) if column]
+
+
+def split_columns(config: DataConfig) -> dict[str, str]:
+    """Return the source's column that cuts go by, under its name in a split: group, or time."""
+    columns = {"group": config.group_column, "time": config.time_column}
+    return {name: column for name, column in columns.items() if column}
+
+
+def as_cell(value: Any) -> str | None:
+    """Return a value of such a column as text; None for a gap."""
+    return None if is_gap(value) else str(value)
+
+
+def times_of(cells: Sequence[str | None], where: str) -> np.ndarray:
+    """Return numbers, or dates as ISO 8601 has them, [N] in the order of time.
+
+    Raises:
+        DataError: for a cell that is neither.
+    """
+    column = pd.Series(cells, dtype=object)
+    times = pd.to_numeric(column, errors="coerce")
+    if times.isna().any():
+        dates = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
+        times = dates.dt.tz_localize(None)
+    if times.isna().any():
+        row = int(times.isna().argmax())
+        expected = "expected a date such as 2026-11-27, in all rows, or numbers alone"
+        raise DataError(f"{where}, row {row}: {expected}, got {shown(cells[row])}")
+    found: np.ndarray = times.to_numpy()
+    return found
 
 
 def texts_among(columns: Iterable[str]) -> list[str]:

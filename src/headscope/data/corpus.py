@@ -19,6 +19,7 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import (
     TEXT_COLUMNS,
+    as_cell,
     class_counts,
     class_names,
     class_numbers,
@@ -27,14 +28,15 @@ from headscope.data.columns import (
     label_name,
     labels_of,
     numbers,
+    split_columns,
     text_columns,
     texts_among,
     tuples,
     values,
 )
 from headscope.data.rows import check_names, read_own
-from headscope.data.source import files_of, load_source, quiet, reason
-from headscope.data.splits import KEY_COLUMNS, cut, in_order, limited, limited_rows, with_keys
+from headscope.data.source import files_of, load_source, quiet, reason, warn_of_groups
+from headscope.data.splits import KEY_COLUMNS, in_order, limited, limited_rows, rows_off, with_keys
 from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import cache_folder, digest
 from headscope.ground.plain_rows import Row
@@ -107,6 +109,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     with quiet():
         corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
     cut_missing(corpus, config)
+    if corpus.groups is not None and not (config.group_column or config.time_column):
+        warn_of_groups(source, config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
@@ -156,11 +160,12 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
             num_groups = len(np.unique(corpus.groups))
         of_rest = share * given / len(train)  # of what was given, also for the second cut
         try:
-            is_off = cut(numbers(train, "label"), corpus.groups, of_rest, config.split_seed)
+            is_off = rows_off(train, corpus.groups, of_rest, config)
         except ValueError as error:
+            different = "groups" if config.group_column else "different texts"
             raise DataError(
                 f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
-                f"different texts of {len(corpus.labels)} classes, too few to cut a {role} split "
+                f"{different} of {len(corpus.labels)} classes, too few to cut a {role} split "
                 "(a class keeps its last text; rows that differ only in case, digits or "
                 f"punctuation count as one); add texts, or give one with data.{role}_path=..."
             ) from error
@@ -168,7 +173,10 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
         corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
         corpus.groups = corpus.groups[~is_off]
         corpus.facts[f"{role} cut from train"] = len(corpus.splits[role])
-        corpus.facts["near-duplicates kept on one side"] = given - num_groups
+        if config.group_column:
+            corpus.facts["groups"] = num_groups
+        elif config.time_column is None:
+            corpus.facts["near-duplicates kept on one side"] = given - num_groups
 
 
 def limit_splits(corpus: Corpus, config: DataConfig) -> None:
@@ -233,7 +241,13 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
 
 
 def groups_of(split: Dataset) -> np.ndarray:
-    """Return the group of near-duplicates of each row of a split, [N]."""
+    """Return the group of each row of a split, [N]: by data.group_column, or near-duplicates.
+
+    A row whose cell is empty is a group of its own.
+    """
+    if "group" in split.column_names:
+        cells = [cell or f"\0{row}" for row, cell in enumerate(values(split, "group"))]
+        return in_order(np.array(cells, dtype=object))
     return in_order(numbers(split, "letters"))
 
 
@@ -270,6 +284,8 @@ class Split:
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
         with quiet():  # where rows were dropped, the others are copied
+            for name, source in split_columns(config).items():
+                texts = texts.add_column(name, [*map(as_cell, values(self.dataset, source))])
             return texts.add_column("label", column).add_column("row", self.rows)
 
 

@@ -1,4 +1,4 @@
-"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json, parquet."""
+"""One file of rows, read from beginning to end: lines, csv, tsv, jsonl, json, parquet, xlsx."""
 
 import csv
 import re
@@ -13,9 +13,10 @@ from typing import Any
 from headscope.ground import plain_rows
 from headscope.ground.errors import DataError, listed
 from headscope.ground.plain_rows import FORMATS, UNREADABLE, Row, rows_of
-from headscope.settings.config import EMBEDDED, DataConfig
+from headscope.ground.sheets import sheet_rows
+from headscope.settings.config import COLUMN_KEYS, EMBEDDED, DataConfig
 
-READABLE = {**FORMATS, ".parquet": "parquet"}
+READABLE = {**FORMATS, ".parquet": "parquet", ".xlsx": "xlsx"}
 ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
 
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
@@ -43,7 +44,7 @@ def read_rows(
     Args:
         path: of the file.
         form: lines (each is a text), csv, tsv, jsonl (an object a line), json (also a list of
-            objects), parquet, or auto: by the ending of the file's name; without one lines.
+            objects), parquet, xlsx, or auto: by the ending of the file's name; without one lines.
         text_column: the name of the column that lines make.
         encoding: text encoding; utf-8 is also UTF-16 with a BOM.
         separator: column delimiter; None: a comma, or a tab in tsv.
@@ -61,6 +62,8 @@ def read_rows(
         hint = partial(separator_hint, keys=keys)
         if form == "parquet":
             rows = _parquet_rows(path)
+        elif form == "xlsx":
+            rows = sheet_rows(path)
         else:
             rows = rows_of(path, form, text_column, encoding, separator, hint)
         for row in rows:
@@ -158,7 +161,7 @@ def check_first_row(config: DataConfig) -> None:
 
 def check_names(names: Iterable[str], config: DataConfig, where: str) -> None:
     """Raise a DataError if a column of the settings is missing among the names of the columns."""
-    for key in ("text_column", "text_pair_column", "label_column"):
+    for key in COLUMN_KEYS:
         column = getattr(config, key)
         if column is not None and column not in names:
             raise DataError(f"{where}: {no_column(column, key, list(names))}")

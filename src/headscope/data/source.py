@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
 
-from headscope.data.columns import numbers, text_columns, values
+from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import check_names, format_of, read_rows
-from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
+from headscope.data.splits import group_like
+from headscope.ground.databases import query_rows
+from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown, warn
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.ground.plain_rows import Row, as_text
 from headscope.settings.checks import message
 from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
+ROWS_OF_GROUPS = 2_000  # in which groups are looked for
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -29,8 +33,9 @@ def load_source(config: DataConfig) -> DatasetDict:
     """Return the source's own splits and columns, unchecked.
 
     `data.path` is `licenses` (the default data), a Hub id, a folder in Hub layout (data files,
-    perhaps a card), a csv, tsv, json, jsonl or parquet file, or `my_package:load`, a function that
-    is called with `config` and returns rows by split.
+    perhaps a card), a csv, tsv, json, jsonl, parquet or xlsx file, a database with the query
+    `data.sql`, or `my_package:load`, a function that is called with `config` and returns rows by
+    split.
 
     Raises:
         ConfigError: if that function cannot be imported or called.
@@ -48,6 +53,9 @@ def load_source(config: DataConfig) -> DatasetDict:
         if not is_local(config.path):
             return datasets.load_dataset(config.path, config.name, revision=config.revision)
         with quiet():
+            if config.sql is not None:
+                rows = read_source(config, config.path)
+                return DatasetDict({config.train_split: load_rows(rows, config, config.path)})
             if path.is_dir():
                 return load_folder(path, config)
             return DatasetDict(
@@ -154,10 +162,11 @@ def quiet() -> Iterator[None]:
 
 
 def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
-    """Return texts and labels of rows; the texts stay on disk."""
+    """Return texts, labels and what cuts go by of rows; the texts stay on disk."""
     columns = text_columns(config)
     names: dict[str, None] = {}
     labels: list[Any] = []
+    others: dict[str, list[str | None]] = {column: [] for column in split_columns(config).values()}
 
     def texts() -> Iterator[Row]:
         for number, row in enumerate(rows):
@@ -168,6 +177,8 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
                     raise DataError(f"{path}, row {number}: {column!r} holds {value}, not text")
             names.update(dict.fromkeys(row))
             labels.append(row.get(config.label_column))
+            for column, cells in others.items():
+                cells.append(as_cell(row.get(column)))
             yield texts
 
     dataset = write_texts(
@@ -176,6 +187,8 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
     if not labels:
         raise DataError(f"{path}: has no rows")
     check_names(names, config, path)
+    for column, cells in others.items():
+        dataset = dataset.add_column(column, pa.array(cells, pa.string()))
     try:
         return dataset.add_column(config.label_column, pa.array(labels))
     except (pa.ArrowException, OverflowError) as error:
@@ -203,6 +216,26 @@ def reason(error: BaseException) -> str:
     return message if error.__cause__ is None else f"{message}; {reason(error.__cause__)}"
 
 
+def read_source(data: DataConfig, path: str) -> Iterator[Row]:
+    """Yield the rows of a file of the source, or of its query, with every column."""
+    if data.sql is not None:
+        return query_rows(path, data.sql)
+    return read_rows(path, encoding=data.encoding, separator=data.separator)
+
+
+def warn_of_groups(source: DatasetDict, config: DataConfig) -> None:
+    """Warn of a column of train whose values a random cut puts on both sides, with texts alike."""
+    rows: Iterable[Row] = source[config.train_split]
+    if config.sql is not None or Path(config.path).is_file():
+        rows = read_source(config, config.path)  # with all columns
+    if found := group_like(pd.DataFrame([*islice(rows, ROWS_OF_GROUPS)]), config):
+        warn(
+            f"{config.path}: texts with the same {found[0]!r} have {found[1]:.1f} times as many "
+            f"words in common as others, and random cuts put them on both sides; "
+            f"data.group_column={found[0]} keeps them on one side"
+        )
+
+
 def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> list[Any]:
     """Return a column of the source for each text; a file of rows is read once more for it.
 
@@ -219,8 +252,8 @@ def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> l
         cells: list[Any] = []
         if column in known:
             cells = list(values(source[name], column))
-        elif Path(path).is_file():
-            for row in read_rows(path, encoding=data.encoding, separator=data.separator):
+        elif data.sql is not None or Path(path).is_file():
+            for row in read_source(data, path):
                 known = [*row]
                 cells.append(row.get(column))
         if column not in known:

@@ -1,27 +1,42 @@
-"""Cutting a split into two, stratified by label, with near-duplicates on one side.
+"""Cutting a split into two: stratified by label, with near-duplicates or groups on one side.
 
 Labels are [N], the class of each text, or [N, C], 1 at each class that a text has.
 """
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import tokenizers
 from datasets import Dataset
-from sklearn.model_selection import train_test_split
+from scipy.stats import mannwhitneyu
+from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
-from headscope.data.columns import column_digests, numbers, text_rows, texts_among
+from headscope.data.columns import (
+    column_digests,
+    numbers,
+    text_rows,
+    texts_among,
+    times_of,
+    values,
+)
 from headscope.data.tokenizer import MARKS, normal_form
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
+from headscope.settings.config import DataConfig
 
 KEY_COLUMNS = ("key", "letters")  # beside the texts of a `Corpus`
 RECIPE = 1  # raise it when `row_keys` returns others, so that no cached ones are used
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
+FEWEST_GROUPS = 10
+ALIKE = 1.5
+NO_CHANCE = 1e-4
+MOST_PARTS = 20  # that groups are dealt into
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
@@ -60,6 +75,21 @@ def in_order(keys: np.ndarray) -> np.ndarray:
     return numbers
 
 
+def rows_off(train: Dataset, groups: np.ndarray, share: float, config: DataConfig) -> np.ndarray:
+    """Return which rows to cut off, [N] of bool: other groups, the latest, or no near-duplicates.
+
+    Raises:
+        ValueError: where too few texts are left for two sides.
+    """
+    labels = numbers(train, "label")
+    if config.group_column:
+        return cut_groups(labels, groups, share, config.split_seed)
+    if config.time_column:
+        where = f"{config.path}, column {config.time_column!r}"
+        return cut_latest(labels, groups, times_of([*values(train, "time")], where), share)
+    return cut(labels, groups, share, config.split_seed)
+
+
 def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
     """Return which rows to cut off, a share of all, [N] of bool.
 
@@ -79,7 +109,42 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
     rows = splittable_rows(of_groups, num_off, seed)
     wanted = stratification(strata(of_groups[rows], num_off), num_off)
     _, off = train_test_split(rows, test_size=num_off, random_state=seed, stratify=wanted)
-    is_off = np.isin(groups, off)
+    return _without_last(np.isin(groups, off), labels, groups)
+
+
+def cut_groups(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Return which rows to cut off, as `cut` does, for groups of any size.
+
+    They are dealt into up to 20 parts by scikit-learn's StratifiedGroupKFold, which keeps the
+    shares of the labels as far as groups let it; those of `share` are cut off.
+
+    Raises:
+        ValueError: if there is one group, or no class has a text to spare.
+    """
+    wanted = strata(labels, math.ceil(share * len(labels)))
+    num_parts = min(MOST_PARTS, len(np.unique(groups)), int(np.bincount(wanted).max()))
+    parts = StratifiedGroupKFold(num_parts, shuffle=True, random_state=seed)
+    count = max(1, round(share * num_parts))
+    is_off = np.zeros(len(labels), bool)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
+        for _, rows in islice(parts.split(labels, wanted, groups), count):
+            is_off[rows] = True
+    return _without_last(is_off, labels, groups)
+
+
+def cut_latest(
+    labels: np.ndarray, groups: np.ndarray, times: np.ndarray, share: float
+) -> np.ndarray:
+    """Return which rows to cut off, as `cut` does: the latest, with all of the same time."""
+    order = np.argsort(times, kind="stable")
+    size = math.ceil(share * len(order))
+    _, off = train_test_split(order, test_size=size, shuffle=False)
+    return _without_last(times >= times[off[0]], labels, groups)
+
+
+def _without_last(is_off: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return which rows to cut off but for the last texts of a class, and those of their groups."""
     has_lost: np.ndarray  # rows with a class of which no other row would stay
     if labels.ndim == 1:
         has_lost = np.isin(labels, np.setdiff1d(labels[is_off], labels[~is_off]))
@@ -90,6 +155,35 @@ def cut(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) -> np.n
     if not is_off.any():
         raise ValueError("no class has a text to spare")
     return is_off
+
+
+def group_like(table: pd.DataFrame, config: DataConfig) -> tuple[str, float] | None:
+    """Return the column of a table whose texts are alike, such as a customer's; None without one.
+
+    It has 10 values or more, each in two rows in the mean. Of texts with one label, those of one
+    value share words (Jaccard's index, copies left out) 1.5 times as much as those of two values,
+    which is the number beside it; by Mann and Whitney's test that is no chance.
+    """
+    words = [{*normal_form(str(text)).split()} for text in table[config.text_column]]
+    labels = in_order(table[config.label_column].astype(str))
+    chance = np.random.default_rng(0).random(len(table))
+    own = {config.text_column, config.text_pair_column, config.label_column}
+    for column in [name for name in table if name not in own]:
+        groups = in_order(table[column].astype(str))
+        if not FEWEST_GROUPS <= groups.max() + 1 <= len(table) / 2:
+            continue
+        orders = (np.lexsort((chance, groups, labels)), np.lexsort((chance, labels)))
+        shares: dict[bool, list[float]] = {True: [], False: []}  # of one value, of two
+        for one, other in chain(*map(pairwise, orders)):
+            share = len(words[one] & words[other]) / max(1, len(words[one] | words[other]))
+            if labels[one] == labels[other] and share < 1:
+                shares[bool(groups[one] == groups[other])].append(share)
+        if shares[True] and any(shares[False]):
+            ratio = float(np.mean(shares[True]) / np.mean(shares[False]))
+            p = mannwhitneyu(shares[True], shares[False], alternative="greater").pvalue
+            if ratio >= ALIKE and p < NO_CHANCE:
+                return column, ratio
+    return None
 
 
 def limited_rows(labels: np.ndarray, limit: int | None, seed: int) -> np.ndarray:

@@ -25,7 +25,12 @@ from tokenizers import (
 from headscope.data.ngrams import CHARACTERS, HAN, beginning, unread
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
-from headscope.ground.mecab import read_tokenizer_json, write_tokenizer_json
+from headscope.ground.mecab import (
+    cut_by_mecab,
+    mecab_words,
+    read_tokenizer_json,
+    write_tokenizer_json,
+)
 from headscope.settings.config import TokenizerConfig
 
 PADDING = "[PAD]"
@@ -106,7 +111,7 @@ def trained_tokenizer(
         tokenizer = train_tokenizer((beginning(text, max_length) for text in texts), config)
         tokenizer.enable_truncation(max_length)
         # `save` raises no OSError where the disk is full.
-        temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+        temporary.write_text(write_tokenizer_json(tokenizer, pretty=True), encoding="utf-8")
 
     return tokenizer_of(cached(path, write).read_text(encoding="utf-8"))
 
@@ -116,7 +121,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
 
     Both normalize text by Unicode's NFKC, so full-width and half-width forms are equal. "Words" are
     words and signs; in Chinese, Japanese and Korean single characters, but runs of Katakana are
-    words.
+    words. "Japanese" are the words of MeCab with the dictionary unidic-lite.
     """
     trainer: trainers.Trainer
     settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
@@ -129,7 +134,8 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         trainer = trainers.BpeTrainer(**settings)
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = _cut_at_signs()
+        is_japanese = config.kind == "japanese"
+        tokenizer.pre_tokenizer = mecab_words() if is_japanese else _cut_at_signs()
         trainer = trainers.WordLevelTrainer(**settings)
     lower = [normalizers.Lowercase()] if config.lowercase else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
@@ -139,6 +145,8 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLASS, SEPARATOR)],
     )
+    if config.kind == "japanese":
+        tokenizer = cut_by_mecab(tokenizer)
     return with_literal_text(tokenizer)
 
 

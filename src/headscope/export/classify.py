@@ -8,7 +8,8 @@
     Classifier("model").predict(["a text", "another"])
 
 A row of the output has the row of the input, the prediction (a list, if texts have any number of
-labels) and the probability of each class.
+labels), the probability of each class, in `abstained` why there is no prediction (confidence, cost
+or unfamiliar), which model it was, and with reasons.onnx the words that decided.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -26,7 +28,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from answering import AnswerRule, share_of_unknown
 from ngrams import (
+    CHARACTERS,
     NO_KEY,
     beginning,
     context_keys,
@@ -43,6 +47,10 @@ TOKENS_PER_BATCH = 2048  # padding included
 MOST_KEPT = 64  # letters of a piece whose word is kept
 # By the tables of the tokenizer: Python's own follow its version of Unicode.
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+# Which tokens are one word: letters with apostrophes inside (don't), and points of a number (3.14).
+LETTER = rf"[^\W{CHARACTERS}]"
+WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
+WORDS_OF_REASON = 5
 # What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
@@ -52,15 +60,15 @@ class Classifier:
     """An exported model.onnx. OMP_NUM_THREADS says how many threads compute."""
 
     def __init__(self, folder: str | Path = ".") -> None:
-        model = Path(folder, "model.onnx")
-        model.stat()  # an error that names it, if it is missing
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-        providers = ["CPUExecutionProvider"]
-        self.session = onnxruntime.InferenceSession(str(model), options, providers)
+        self.session = session_of(Path(folder, "model.onnx"))
+        reasons = Path(folder, "reasons.onnx")
+        self.words = session_of(reasons) if reasons.exists() else None
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
+        self.model: str = self.settings["model"]  # digest and day of its training run
+        rule = self.settings["rule"]
+        self.rule = None if rule is None else AnswerRule(**rule)
         self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
@@ -85,16 +93,40 @@ class Classifier:
             count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
             batch = order[:count]
             order = order[count:]
-            shares, classes = self.run([encodings[n] for n in batch], [parts[n] for n in batch])
-            for row, share, chosen in zip(batch, shares, classes, strict=True):
-                names = [self.labels[number] for number in chosen.nonzero()[0]]
-                rows[row] = {"prediction": names if self.settings["multi_label"] else names[0]}
-                for label, value in zip(self.labels, share.round(6).tolist(), strict=True):
-                    rows[row][f"probability_{label}"] = value
+            chosen = [encodings[n] for n in batch]
+            answers = self.answers(chosen, [parts[n] for n in batch])
+            for row, answer in zip(batch, answers, strict=True):
+                rows[row] = answer
         return rows
 
-    def run(self, encodings: list[Encoding], texts: Texts) -> Any:
-        """Return probabilities [B, C] and predicted classes [B, C] of texts, the longest first."""
+    def answers(self, encodings: list[Encoding], texts: Texts) -> list[dict[str, Any]]:
+        """Return the rows of a batch, the longest text first."""
+        tensors = self.tensors(encodings, texts)
+        shares, predicted = self.session.run(["probabilities", "predicted"], tensors)
+        rows: list[dict[str, Any]] = []
+        columns = [f"probability_{label}" for label in self.labels]
+        for share, classes in zip(shares.round(6).tolist(), predicted, strict=True):
+            numbers = classes.nonzero()[0]
+            names = [self.labels[number] for number in numbers]
+            probabilities = dict(zip(columns, share, strict=True))
+            rows.append({"prediction": names} | probabilities)
+        if self.rule is not None:
+            ids = np.concatenate([encoding.ids for encoding in encodings])
+            starts = np.cumsum([0, *map(len, encodings)])
+            kinds = (self.settings["ends"], self.settings["unknown"])
+            unknown = share_of_unknown(ids, starts, *kinds)
+            is_odd = unknown > self.settings["most_unknown"]
+            answers = self.rule.answer(shares, is_odd)
+            for row, label, why in zip(rows, *answers, strict=True):
+                row |= {"prediction": "" if why else self.labels[label], "abstained": why}
+        if self.words is not None:
+            (words,) = self.words.run(["words"], tensors)
+            for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
+                row["reasons"] = reasons(encoding, parts, sums)
+        return [row | {"model": self.model} for row in rows]
+
+    def tensors(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
+        """Return the inputs of the network for texts, the longest first."""
         shape = (len(encodings), len(encodings[0]))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
@@ -104,8 +136,7 @@ class Classifier:
             tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
-        given = {name: tensors[name] for name in self.inputs}
-        return self.session.run(["probabilities", "predicted"], given)
+        return {name: tensors[name] for name in self.inputs}
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
@@ -133,6 +164,28 @@ class Classifier:
         where = np.concatenate([np.repeat(at, counts), np.repeat(at, 2)])
         is_known = ids >= 0
         return {"ngram_ids": ids[is_known].astype(np.int64), "ngram_places": where[is_known]}
+
+
+def session_of(model: Path) -> onnxruntime.InferenceSession:
+    """Return a graph, ready to run."""
+    model.stat()  # an error that names it, if it is missing
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
+
+
+def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str:
+    """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+    word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
+    words: Counter[str] = Counter()
+    pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
+    for (start, end), side, value in pieces:
+        if side is not None and start < end:
+            piece = texts[side][start:end]
+            letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
+            words[word_at[side][end - len(letters)]] += value
+    largest = sorted(words.items(), key=lambda item: -abs(item[1]))
+    return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
 
 
 def word_of(piece: str) -> str:

@@ -9,19 +9,27 @@ import json
 import logging
 import shutil
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from headscope.data import ngrams
+from headscope.data.tokenizer import unknown_ids
+from headscope.export.reasons import check_reasons, words_graph
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.mecab import calls_mecab
 from headscope.ground.terminal import show_line, terminal
+from headscope.runs import answering
+from headscope.runs.answering import AnswerRule
+from headscope.runs.folder import model_name
+from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
 
@@ -71,24 +79,29 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
             f"run={config.run}: expected a tokenizer that classify.py can run, got one that calls "
             "MeCab; use headscope.load(run).predict(texts)"
         )
+    if config.reasons:
+        check_reasons(run)
+    console = terminal(console)
+    rule = None  # of several labels a text, each has its threshold
+    if config.abstains_by() or not run.config.data.multi_label:
+        rule = rule_of(config, run, console) or AnswerRule([0.0] * len(run.labels))
     try:
         with replacing(output) as folder:
             folder.mkdir()
-            write_onnx(run, folder / "model.onnx")
-            beside = [Path(str(module.__file__)) for module in (ngrams, plain_rows)]
+            write_onnx(run, folder, rule, config.reasons)
+            beside = [Path(str(module.__file__)) for module in (answering, ngrams, plain_rows)]
             for file in (Path(__file__).with_name("classify.py"), *beside):
                 shutil.copyfile(file, folder / file.name)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"
-    console = terminal(console)
     show_line(console, f"{len(run.labels)} classes, written to {output}; {needs}:")
     show_line(console, f"python {output / 'classify.py'} texts.csv > labels.jsonl")
     return output
 
 
-def write_onnx(run: Run, path: Path) -> None:
-    """Write the model, with all that the front end needs in its metadata.
+def write_onnx(run: Run, folder: Path, rule: AnswerRule | None, reasons: bool) -> None:
+    """Write model.onnx, with all that the front end needs in its metadata, and reasons.onnx.
 
     Raises:
         RunError: if the network has a part of the user's own that cannot be written.
@@ -99,22 +112,23 @@ def write_onnx(run: Run, path: Path) -> None:
     if run.evidence is not None:
         inputs["ngram_ids"] = torch.zeros(NUM_NGRAMS, dtype=torch.long)
         inputs["ngram_places"] = torch.arange(NUM_NGRAMS)
-    sizes = {
-        name: dict.fromkeys(range(tensor.dim()), torch.export.Dim.DYNAMIC)
-        for name, tensor in inputs.items()
-    }
-    graph = Graph(run).eval()
-    names: dict[str, Any] = {"input_names": [*inputs], "output_names": [*graph(**inputs)]}
+    graph = Graph(run).eval().requires_grad_(False)
+
+    def logits(*tensors: Tensor) -> Tensor:
+        outputs: dict[str, Tensor] = graph(**dict(zip(inputs, tensors, strict=True)))
+        return outputs["logits"]
+
     for name in NOISY:  # no torchvision, and constants that are not folded
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-            program = torch.export.export(graph, (), inputs, dynamic_shapes=sizes, strict=False)
-            exported: Any = torch.onnx.export(program, dynamo=True, verbose=False, **names)
-            exported.model.metadata_props.update(metadata(run))
-            exported.save(path, external_data=False)
-    except OSError:
+        model = _exported(graph, inputs, [*graph(**inputs)])
+        model.model.metadata_props.update(metadata(run, rule))
+        model.save(folder / "model.onnx", external_data=False)
+        if reasons:
+            words = words_graph(run, logits, inputs)
+            model = _exported(words, inputs, ["words"])
+            model.save(folder / "reasons.onnx", external_data=False)
+    except (OSError, RunError):
         raise
     except Exception as error:
         raise RunError(
@@ -122,17 +136,40 @@ def write_onnx(run: Run, path: Path) -> None:
         ) from error
 
 
-def metadata(run: Run) -> dict[str, str]:
+def _exported(graph: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -> Any:
+    """Return a module as a program of ONNX, for inputs of any size."""
+    sizes: Any = {
+        name: dict.fromkeys(range(tensor.dim()), torch.export.Dim.DYNAMIC)
+        for name, tensor in inputs.items()
+    }
+    given: tuple[Any, ...] = ((), inputs)
+    if isinstance(graph, GraphModule):  # a trace, which has lost the names
+        sizes = tuple(sizes.values())
+        given = (tuple(inputs.values()),)
+    names: dict[str, Any] = {"input_names": [*inputs], "output_names": outputs}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        program = torch.export.export(graph, *given, dynamic_shapes=sizes, strict=False)
+        return torch.onnx.export(program, dynamo=True, verbose=False, **names)
+
+
+def metadata(run: Run, rule: AnswerRule | None) -> dict[str, str]:
     """Return what the front end reads: settings, the tokenizer, and the keys of known n-grams."""
     data = run.config.data
+    tokenizer = run.tokenizer
     settings = {
         "labels": run.labels,
         "multi_label": data.multi_label,
         "columns": [data.text_column, *[data.text_pair_column] * bool(data.text_pair_column)],
+        "model": model_name(run.folder),
+        "rule": None if rule is None else asdict(rule),
+        "most_unknown": run.chosen.most_unknown,
+        "ends": tokenizer.encode("").ids,
+        "unknown": unknown_ids(tokenizer),
     }
     keys = b"" if run.evidence is None else run.evidence.keys.tobytes()
     return {
         "headscope": json.dumps(settings),
-        "tokenizer": run.tokenizer.to_str(),
+        "tokenizer": tokenizer.to_str(),
         "ngrams": base64.b64encode(keys).decode(),
     }

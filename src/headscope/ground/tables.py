@@ -1,4 +1,4 @@
-"""Rows as csv or jsonl, whole or not at all, with nothing that a spreadsheet or a terminal obeys.
+"""Rows as csv, xlsx or jsonl, whole or not at all; no spreadsheet or terminal obeys any of them.
 
 jsonl holds what was given. A csv file is opened by spreadsheets, which compute what begins like a
 formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from headscope.ground.errors import BIDI, DataError, listed, printable
-from headscope.ground.files import replacing
+from headscope.ground.files import replacing, write_atomic
 from headscope.ground.plain_rows import CELLS, is_formula
+from headscope.ground.sheets import check_installed, write_sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,9 +32,10 @@ Row = Mapping[str, Any]
 
 
 def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
-    """Write rows to a csv or jsonl file, or as jsonl to standard output, "-".
+    """Write rows to a csv, xlsx or jsonl file, or as jsonl to standard output, "-".
 
-    The first row has the columns of a csv file; `columns` are those of one without rows.
+    The first row has the columns of a csv file; `columns` are those of one without rows. Those of
+    xlsx are held in memory.
 
     Raises:
         DataError: for a csv file's later row with another column, or a closed standard output.
@@ -44,6 +46,11 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
         sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)  # type: ignore[union-attr]
         for row in rows:
             sys.stdout.write(_json(row) + "\n")
+        return
+    if path.endswith(".xlsx"):
+        check_installed(path)
+        frame = frame_of(rows, columns)
+        write_atomic(Path(path), lambda temporary: write_sheet(temporary, frame))
         return
     with (
         replacing(Path(path)) as temporary,
@@ -68,6 +75,15 @@ def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[
                 "write a .jsonl file"
             )
         yield [csv_cell(row.get(name, "")) for name in names]
+
+
+def frame_of(rows: Iterable[Row], columns: Sequence[str]) -> "pd.DataFrame":
+    """Return rows as a table, lists as JSON; `columns` are those of one without rows."""
+    import pandas as pd
+
+    found = [*rows]
+    frame = pd.DataFrame(found, columns=None if found else [*columns])
+    return frame.map(lambda cell: _json(cell) if isinstance(cell, dict | list) else cell)
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:

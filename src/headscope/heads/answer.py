@@ -6,6 +6,7 @@ is that of Agresti and Min (2005, Simple improved confidence intervals for compa
 proportions), Wald's with half a text added to each of the four cells.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,11 +105,20 @@ def _heads(sets: HeadSets, layers: Sequence[str]) -> str:
     )
 
 
+def layer_titles(layers: Sequence[str]) -> list[str]:
+    """Return what layers are called: layer 0, or network 0 of an ensemble of one layer each."""
+    members = [match[1] for name in layers if (match := re.match(r"members\.(\d+)\.", name))]
+    is_by_network = len({*members}) == len(layers) > 1
+    kind = "network" if is_by_network else "layer"
+    return [f"{kind} {number}" for number in range(len(layers))]
+
+
 def _subject(heads: Sequence[Head], layers: Sequence[str]) -> str:
     """Return the heads with their verb; of one layer they have numbers alone."""
     if not heads:
         return "the network without heads keeps"
-    names = [f"layer {layers.index(layer)} head {head}" for layer, head in heads]
+    titles = dict(zip(layers, layer_titles(layers), strict=True))
+    names = [f"{titles[layer]} head {head}" for layer, head in heads]
     prefix = ""
     if len(layers) == 1:
         names = [str(head) for _, head in heads]

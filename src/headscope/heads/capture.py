@@ -285,9 +285,11 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
 
     It is the last layer of a classifier that reads out there, wherever in the model it stands.
     """
-    if not any(readout_position(module) == 0 for module in model.modules()):
-        return frozenset()
-    return frozenset(list(headed_layers(model))[-1:])
+    names = [name for name, module in model.named_modules() if readout_position(module) == 0]
+    layers = [*headed_layers(model)] if names else []
+    starts = [f"{name}." if name else "" for name in names]
+    own = [[layer for layer in layers if layer.startswith(start)] for start in starts]
+    return frozenset(layer for of_classifier in own for layer in of_classifier[-1:])
 
 
 # Ablating

@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.ground.errors import ConfigError, first_line, listed, shown
 from headscope.ground.growth import check_growth
-from headscope.ground.mecab import KIND, read_tokenizer_json, write_tokenizer_json
+from headscope.ground.mecab import cut_by_mecab, write_tokenizer_json
 from headscope.model.pretrained import (
     Encoder,
     build_pretrained,
@@ -221,8 +221,7 @@ def _mecab_tokenizer(theirs: Any) -> Tokenizer:
         pair=f"{start} $A {end} $B:1 {end}:1",
         special_tokens=[(token, theirs.vocab[token]) for token in (start, end)],
     )
-    content = json.loads(made.to_str()) | {"pre_tokenizer": pre_tokenizer}
-    tokenizer = read_tokenizer_json(json.dumps(content))
+    tokenizer = cut_by_mecab(made, **pre_tokenizer)
     if tokenizer.encode(SAMPLE, SAMPLE).ids != theirs(SAMPLE, SAMPLE)["input_ids"]:
         raise ValueError(f"{type(theirs).__name__}: its ids are not those of MeCab and vocab.txt")
     return tokenizer
@@ -251,7 +250,6 @@ def _mecab_settings(theirs: Any) -> dict[str, Any]:
             f"{name}: expected normalize_text, no mecab_option, no never_split, and no tokens added"
         )
     return {
-        "type": KIND,
         "dictionary": used["mecab_dic"],
         "lowercase": bool(theirs.do_lower_case),
         "characters": kinds["subword_tokenizer_type"] == "character",

@@ -40,8 +40,10 @@ class TokenEmbedding(nn.Module):
 
     Token id 0 is padding and stays zero. Positions are "learned" (a trained table), "sinusoidal" (a
     fixed one) or "rotary" (in the attention layer). `num_segments` is 2 for pairs of texts, else 1.
-    `num_classes` is C if tokens carry evidence, else 0. With `features_width` F the vectors of
-    tokens are W h, of a frozen encoder's hidden states h, but for [CLS], whose vector is learned.
+    `num_classes` is C if tokens carry evidence, else 0. With `features` the vectors of tokens are
+    W h, of its hidden states h, but for [CLS], whose vector is learned; if it reads several layers,
+    W sum_l s_l h_l, with s the softmax of a learned vector (as ELMo's: Peters et al. 2018, Deep
+    Contextualized Word Representations, section 3.2).
     """
 
     def __init__(
@@ -51,14 +53,17 @@ class TokenEmbedding(nn.Module):
         max_length: int,
         num_segments: int,
         num_classes: int = 0,
-        features_width: int = 0,
+        features: FrozenEncoder | None = None,
     ) -> None:
         super().__init__()
         D = config.d_model
         self.token: nn.Embedding | nn.Linear
-        if features_width:
-            self.token = nn.Linear(features_width, D, bias=False)
+        self.mix: nn.Parameter | None = None
+        if features is not None:
+            layers = len(features.layers)
+            self.token = nn.Linear(features.width // layers, D, bias=False)
             self.start = nn.Parameter(torch.zeros(D))
+            self.mix = nn.Parameter(torch.zeros(layers)) if layers > 1 else None
         else:
             self.token = nn.Embedding(vocab_size, D, padding_idx=0)
         self.segment = nn.Embedding(num_segments, D) if num_segments > 1 else None
@@ -69,8 +74,7 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.position, std=0.02)
         elif config.positions == "sinusoidal":
             # Scaled to the size of the token vectors, which it would outweigh at the start.
-            table = 0.02 * sinusoidal_positions(max_length, D)
-            self.register_buffer("position", table, persistent=False)
+            self.register_buffer("position", 0.02 * sinusoidal_positions(max_length, D), False)
         else:
             self.position = None
         self.dropout = Dropout(config.dropout)
@@ -91,9 +95,12 @@ class TokenEmbedding(nn.Module):
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Tokens:
         """Return one vector for each token; that of [CLS] is the same in every text."""
+        if features is not None and self.mix is not None:
+            of_layers = features.unflatten(-1, (len(self.mix), -1))  # [B, T, L F] -> [B, T, L, F]
+            features = (of_layers * self.mix.softmax(dim=0)[:, None]).sum(dim=-2)
         vectors: Tensor = self.token(token_ids if features is None else features)  # [B, T, D]
         if features is not None:  # whose hidden state at [CLS] knows the text
-            start = self.start.expand(len(vectors), 1, -1)
+            start = self.start.expand(vectors.shape[0], 1, -1)  # len() would fix it in an export
             vectors = torch.cat([start, vectors[:, 1:]], dim=1)
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]  # [T, D], of every text
@@ -312,9 +319,8 @@ class TextClassifier(nn.Module):
         self.evidence: TokenEvidence | None = None
         if config.evidence:
             self.evidence = TokenEvidence(num_ngrams, num_classes, config.evidence_dropout)
-        width = 0 if features is None else features.width
         self.embedding = TokenEmbedding(
-            config, vocab_size, max_length, num_segments, evidence_classes, width
+            config, vocab_size, max_length, num_segments, evidence_classes, features
         )
         self.encoder = Encoder(config, max_length, evidence_classes)
         if features is not None and config.evidence:

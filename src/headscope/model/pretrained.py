@@ -103,11 +103,20 @@ class Pretrained(nn.Module):
 
 
 class FrozenEncoder(Pretrained):
-    """The first layers of an encoder of transformers, which never learn and have no dropout."""
+    """The first layers of an encoder of transformers, which never learn and have no dropout.
 
-    def __init__(self, model: nn.Module) -> None:
+    `layers` are those that are read; their hidden states stand side by side.
+    """
+
+    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
         super().__init__(model)
+        self.layers = layers
         self.requires_grad_(False).eval()
+
+    @property
+    def width(self) -> int:
+        """F, of all layers that are read together."""
+        return len(self.layers) * super().width
 
     def train(self, mode: bool = True) -> "FrozenEncoder":
         """Stay in eval mode."""
@@ -119,9 +128,13 @@ class FrozenEncoder(Pretrained):
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: TokenIds | None = None,
     ) -> Float[Tensor, "B T F"]:
-        """Return the hidden states of the last of these layers."""
-        states: Tensor = self.run(token_ids, key_padding_mask, segment_ids).last_hidden_state
-        return input_vectors(states)
+        """Return the hidden states of the layers that are read."""
+        inputs = (token_ids, key_padding_mask, segment_ids)
+        if len(self.layers) == 1:
+            states: Tensor = self.run(*inputs).last_hidden_state
+            return input_vectors(states)
+        found = self.run(*inputs, output_hidden_states=True).hidden_states
+        return input_vectors(torch.cat([found[layer] for layer in self.layers], dim=-1))
 
     def _read(self, output: Any) -> Tensor:
         states: Tensor = output.last_hidden_state[:, :5]
@@ -343,22 +356,26 @@ def build_pretrained(
     return PretrainedClassifier(model.train())
 
 
-def build_frozen(encoder: Encoder, layers: int, folder: Path | None = None) -> FrozenEncoder:
-    """Return the first layers of an encoder, with a checkpoint's weights if its folder is given."""
+def build_frozen(
+    encoder: Encoder, layer: int | list[int], folder: Path | None = None
+) -> FrozenEncoder:
+    """Return an encoder up to the highest layer, with a checkpoint's weights from `folder`."""
     factory = import_transformers("model.features").AutoModel
     settings = _settings(encoder)
-    if layers > settings.num_hidden_layers:
+    layers = [layer] if isinstance(layer, int) else layer
+    highest = max(layers)
+    if highest > settings.num_hidden_layers:
         raise ConfigError(
             f"model.features_layer: expected at most {settings.num_hidden_layers}, the layers of "
-            f"model.features, got {layers}"
+            f"model.features, got {highest}"
         )
-    settings.num_hidden_layers = layers
+    settings.num_hidden_layers = highest
     if kinds := getattr(settings, "layer_types", None):
-        settings.layer_types = kinds[:layers]
+        settings.layer_types = kinds[:highest]
     model = _loaded("model.features", factory, settings, folder)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # behind the last hidden state
-    frozen = FrozenEncoder(model)
+    frozen = FrozenEncoder(model, layers)
     if folder is not None and frozen.reads_padding:
         raise ConfigError(
             f"model.features: expected an encoder with a mask for padding, got "

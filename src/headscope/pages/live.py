@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
+from headscope.heads.answer import layer_titles
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe
 from headscope.pages.pack import check_supported, live_content
@@ -119,13 +120,14 @@ def text_view(
 
 def page_index(run: "Run") -> dict[str, Any]:
     """Return what the page lists of a run: its heads, classes, notes, and how sure it may be."""
-    heads = [*headed_layers(run.model).values()]
+    layers = headed_layers(run.model)
+    heads = [*layers.values()]
     notes = {
         "run": run.folder.resolve().name,
         "model": f"heads of each layer: {', '.join(map(str, heads))}",
     }
     return {
-        "layers": [f"layer {number}" for number in range(len(heads))],
+        "layers": layer_titles([*layers]),
         "heads": heads,
         "classes": run.labels,
         "steps": [{"step": 0}],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headscope.data.batching import TextBatches
+from headscope.data.batching import TextBatches, by_length
 from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import home, read_json
@@ -21,7 +21,6 @@ from headscope.pages.live import MB, live_html, page_index
 from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
-from headscope.runs.prediction import by_length
 from headscope.settings.commands import words_file
 from headscope.tab.html import inert_json, live_page, write_page
 

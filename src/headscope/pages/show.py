@@ -20,6 +20,7 @@ from headscope.data.rows import as_list
 from headscope.ground.errors import DataError, listed
 from headscope.ground.files import home
 from headscope.ground.terminal import Bar, terminal
+from headscope.heads.answer import layer_titles
 from headscope.heads.capture import (
     capture,
     device_of,
@@ -332,6 +333,6 @@ def head_view(
 def with_page(view: HeadView) -> HeadView:
     """Return a view with the page of this one text."""
     assert view.text is not None, "head_view gives it"
-    layers = [f"layer {number}" for number in range(len(view.maps))]
+    layers = layer_titles([*view.maps])
     html = texts_page("Attention heads", layers, list(view.probabilities), [view.text])
     return replace(view, html=html)

@@ -32,6 +32,7 @@ from headscope.heads.capture import capture
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
 from headscope.proof.exact_sums import exact_sum_claims
+from headscope.proof.language import Translate, translation
 from headscope.settings.commands import VerifyConfig
 
 Options = dict[str, Any]
@@ -364,21 +365,23 @@ def verify(
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device: expected cpu, got cuda; torch finds no CUDA GPU here")
     precision = Precision(getattr(torch, config.dtype), torch.device(config.device), layer)
+    say = translation(config.lang)
     titles = list(GROUPS)
     claims: list[Claim] = []
     with torch.random.fork_rng(devices=[]):
         if config.show == "published":
             titles = titles[:1]
-            console.print(_numbers_table(precision))
+            console.print(_numbers_table(precision, say))
         for title in titles:
             group = list(GROUPS[title](precision))
-            console.print(_claims_table(title, group))
+            console.print(_claims_table(title, group, say))
             claims += group
     failed = [claim for claim in claims if not claim.holds]
     seconds = time.perf_counter() - started
-    where = f"{config.dtype} on {config.device}, torch {torch.__version__}, {seconds:.1f} s"
+    where = f"{config.dtype} on {config.device}"
     passed = len(claims) - len(failed)
-    console.print(f"{passed} of {len(claims)} properties hold: {where}", highlight=False)
+    line = say(f"{passed} of {len(claims)} properties hold: {where}")
+    console.print(f"{line}, torch {torch.__version__}, {seconds:.1f} s", highlight=False)
     if failed:
         raise ProofError(
             f"{len(failed)} of {len(claims)} properties do not hold, the first: {failed[0].name}"
@@ -386,18 +389,19 @@ def verify(
     return claims
 
 
-def _numbers_table(precision: Precision) -> Table:
+def _numbers_table(precision: Precision, say: Translate) -> Table:
     """Return the published numbers beside our layer's, with the example's weights."""
     tokens, theirs = published_example()
     layer = precision.layer(4, 2, bias=False, batch_first=True)
     copy_weights(theirs, layer.to(precision.device, precision.dtype))
-    table = _table("The article's numbers and ours, a row a token; a head's are its weights")
+    title = "The article's numbers and ours, a row a token; a head's are its weights"
+    table = _table(say(title))
     for heading in ("tensor", "by", "numbers"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(say(heading), no_wrap=True)
     ours = published_numbers(layer, precision.cast(tokens))
     for (name, printed), tensor in zip(printed_numbers().items(), ours, strict=True):
-        table.add_row(name, "article", _decimals(printed))
-        table.add_row("", "ours", _decimals(tensor))
+        table.add_row(say(name), say("article"), _decimals(printed))
+        table.add_row("", say("ours"), _decimals(tensor))
     return table
 
 
@@ -409,16 +413,16 @@ def _table(title: str) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
 
 
-def _claims_table(title: str, claims: list[Claim]) -> Table:
-    table = _table(title)
-    table.add_column("property", overflow="fold")
-    table.add_column("compared with", overflow="fold")
+def _claims_table(title: str, claims: list[Claim], say: Translate) -> Table:
+    table = _table(say(title))
+    table.add_column(say("property"), overflow="fold")
+    table.add_column(say("compared with"), overflow="fold")
     for heading in ("abs.", "rel.", "at most"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(say(heading), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for claim in claims:
         numbers = [claim.absolute, claim.relative, claim.tolerance]
         cells = [f"{number:.0e}" if number else "0" for number in numbers]
-        result = "pass" if claim.holds else "[bold red]FAIL[/]"
-        table.add_row(claim.name, claim.reference, *cells, result)
+        result = say("pass") if claim.holds else f"[bold red]{say('FAIL')}[/]"
+        table.add_row(say(claim.name), say(claim.reference), *cells, result)
     return table

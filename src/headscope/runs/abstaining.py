@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
 from headscope.data.tokenizer import unknown_ids
-from headscope.ground.errors import ConfigError, warn
+from headscope.ground.errors import ConfigError
+from headscope.runs.answering import share_of_unknown
 
 BEYOND = 0.01  # share of the validation texts that are unfamiliar
 MOST_POINTS = 500  # of a curve
@@ -21,13 +22,8 @@ Values = Float[np.ndarray, " N"]
 
 def unknown_share(tokenizer: Tokenizer, texts: EncodedTexts) -> Values:
     """Return each text's share of unknown tokens, those around it left out; 1 of an empty text."""
-    is_word = ~np.isin(texts.ids, tokenizer.encode("").ids)
-    is_unknown = np.isin(texts.ids, unknown_ids(tokenizer))
-    words, unknown = (
-        np.diff(np.append(0, np.cumsum(marks))[texts.starts]) for marks in (is_word, is_unknown)
-    )
-    share: np.ndarray = np.where(words > 0, unknown / np.maximum(words, 1), 1.0)
-    return share
+    ends = tokenizer.encode("").ids
+    return share_of_unknown(texts.ids, texts.starts, ends, unknown_ids(tokenizer))
 
 
 def most_unknown(tokenizer: Tokenizer, validation: EncodedTexts) -> float:
@@ -50,31 +46,18 @@ def accuracy_curve(confidence: Values, is_right: Bool[np.ndarray, " N"]) -> list
     return [(float(ranked[end]), int(end) + 1, int(right[end])) for end in ends]
 
 
-def chosen_confidence(points: Sequence[Point], target: float) -> float:
-    """Return the least confidence from which `target` of the validation texts are right.
+def least_confidence(points: Sequence[Point], target: float) -> float:
+    """Return the least confidence from which `target` of the texts are right.
 
     `points` are those of `accuracy_curve`.
 
-    A warning has the threshold, its coverage, and the accuracy with its 95 % interval (Clopper and
-    Pearson 1934).
-
     Raises:
-        ConfigError: if no threshold reaches the target, with the best that one does.
+        ConfigError: if no confidence reaches the target, with the best that one does.
     """
-    from scipy.stats import binomtest  # here: its import takes 0.7 s
-
     reached = [point for point in points if point[2] >= target * point[1]]
     if not reached:
-        best = max(right / texts for _, texts, right in points)
+        best = max((right / texts for _, texts, right in points), default=0.0)
         raise ConfigError(
             f"target_accuracy: expected at most {best:.4f}, the best on validation, got {target}"
         )
-    confidence, texts, right = reached[-1]
-    of_texts = f"{texts} of {points[-1][1]} validation texts reach"
-    interval = binomtest(right, texts).proportion_ci(0.95, "exact")
-    warn(
-        f"min_confidence={confidence:.4f}, by target_accuracy={target}: {of_texts} it, "
-        f"{100 * right / texts:.1f} % of them right (95 % interval {100 * interval.low:.1f} to "
-        f"{100 * interval.high:.1f})"
-    )
-    return confidence
+    return reached[-1][0]

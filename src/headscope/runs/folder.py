@@ -14,21 +14,27 @@
 
 The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (a
 checkpoint's config.json), ngrams (how they are numbered; their keys are a tensor), digests (of the
-data), and chosen: what the validation texts have chosen. Nothing in it is unpickled. Free of
-lightning, so that predicting starts fast.
+data), date, and chosen: what the validation texts have chosen. Beside the weights are the logits
+and labels of the validation texts. Nothing in it is unpickled. Free of lightning, so that
+predicting starts fast.
 """
 
+import hashlib
 import json
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from jaxtyping import Float, Int
 from pydantic import TypeAdapter
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from headscope.ground.errors import RunError, existing_runs
 from headscope.ground.files import reading, write_atomic, write_text
@@ -36,24 +42,62 @@ from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.running import Undrawn
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
 from headscope.settings.config import REPORT, REPORT_WORDS, TrainConfig, is_run
+from headscope.settings.extension import is_import_path
 
 CONFIG = "config.yaml"
 COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
 METRICS = "metrics.json"
+VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
+MOST_NUMBERS = 2**22  # in it, 16 MiB
+Validation = tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]  # logits and labels
 DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
 
 
-def save_model(folder: Path, setup: Setup, model: nn.Module, chosen: Chosen) -> None:
-    """Write model.safetensors; before, remove what was made from the old weights."""
+def save_model(
+    folder: Path,
+    setup: Setup,
+    model: nn.Module,
+    chosen: Chosen,
+    validation: Validation | None = None,
+) -> None:
+    """Write model.safetensors; before, remove what was made from the old weights.
+
+    `validation` has logits and labels, of which at most 4 million numbers are kept.
+    """
     for name in DERIVED_FILES:
         (folder / name).unlink(missing_ok=True)
     weights = model.state_dict().items()
     # A tensor that two layers share is written twice: a file has no shared ones.
     tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
-    metadata = setup.metadata() | {"chosen": json.dumps(asdict(chosen))}
-    content = save(tensors | setup.tensors(), metadata)
+    if validation is not None:
+        table = torch.column_stack(validation)
+        step = 1 + table.numel() // MOST_NUMBERS
+        tensors[VALIDATION] = table[::step].contiguous()
+    facts = {"chosen": json.dumps(asdict(chosen)), "date": date.today().isoformat()}
+    content = save(tensors | setup.tensors(), setup.metadata() | facts)
     write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
+
+
+def model_name(folder: Path) -> str:
+    """Return the start of the SHA-256 of model.safetensors, and the day on which it was written."""
+    path = folder / WEIGHTS
+    with reading(path), safe_open(path, "pt") as file:
+        day = (file.metadata() or {}).get("date", "")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        return f"{digest[:12]} {day}".strip()
+
+
+def load_validation(folder: Path) -> Validation:
+    """Read logits and labels of the validation texts; RunError for a run that keeps none."""
+    with reading(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
+        if VALIDATION not in file.keys():  # noqa: SIM118
+            raise RunError(
+                f"run={folder}: keeps no logits of its validation texts: it was stopped, or is "
+                "older; train it again, or give min_confidence=..."
+            )
+        table = file.get_tensor(VALIDATION)
+    return table[:, :-1], table[:, -1].long()
 
 
 def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
@@ -87,12 +131,13 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
-        tensors.pop(NGRAMS, None)
-        tensors.pop(LEARNED, None)
+        for name in (NGRAMS, LEARNED, VALIDATION):
+            tensors.pop(name, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
         setup.check_weights(tensors)
-        with Undrawn():
+        is_own = is_import_path(setup.config.model.attention)  # tried as it is built
+        with nullcontext() if is_own else Undrawn():
             model = setup.build().eval()
         model.load_state_dict(tensors)
     return setup, model, chosen

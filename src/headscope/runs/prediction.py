@@ -3,9 +3,8 @@
 Shape letters: N texts, C classes, a star for any number of axes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -35,20 +34,6 @@ def split_logits(
     order = torch.cat(rows).argsort()
     # To the CPU once, at the end: a GPU would wait for each batch otherwise.
     return torch.cat(logits).cpu()[order], torch.cat(labels)[order]
-
-
-def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:
-    """Yield rows of batches of at most tokens_per_batch positions, longest texts first.
-
-    Nothing is drawn, as it is in training, so there is hardly any padding. A text that is longer
-    than that is a batch of its own.
-    """
-    order: list[int] = np.argsort(-lengths, kind="stable").tolist()
-    start = 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // int(lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
 
 
 def best_device(accelerator: str = "auto", key: str = "accelerator") -> torch.device:

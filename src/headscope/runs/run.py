@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from headscope.data.batching import Batch, EncodedTexts, TextBatches, encode_texts, moved
+from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import shown_tokens, word_spans
@@ -29,7 +30,7 @@ from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.folder import load_model
-from headscope.runs.prediction import by_length, split_logits
+from headscope.runs.prediction import split_logits
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import TrainConfig
 
@@ -144,6 +145,10 @@ class Run:
         """Return the token ids and n-grams of texts or pairs."""
         return encode_texts(self.tokenizer, parts, self.evidence)
 
+    def unfamiliar(self, texts: EncodedTexts) -> Bool[np.ndarray, " N"]:
+        """Return which texts have more unknown tokens than texts of training."""
+        return unknown_share(self.tokenizer, texts) > self.chosen.most_unknown
+
     def label(self, texts: EncodedTexts, tokens_per_batch: int | None = None) -> list[Prediction]:
         """Return the prediction for each encoded text; arguments and errors as in `predict`."""
         with lock_of(self.model):
@@ -162,7 +167,7 @@ class Run:
             raise RunError(f"run={self.folder}: its weights are damaged: probabilities are NaN")
         answers = self.objective.names(self.objective.predicted(shares), self.labels)
         predictions = []
-        is_unfamiliar = (unknown_share(self.tokenizer, texts) > self.chosen.most_unknown).tolist()
+        is_unfamiliar = self.unfamiliar(texts).tolist()
         for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
             labels = [answer] if isinstance(answer, str) else answer
             by_name = dict(zip(self.labels, row, strict=True))

@@ -22,6 +22,7 @@ from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.files import digest
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.classifier import TextClassifier
+from headscope.model.ensemble import Ensemble
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.pretrained import (
     Encoder,
@@ -46,6 +47,9 @@ STEPS = ("trainer.accumulate", "trainer.epoch_steps")
 FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     *SOURCES,  # the digests of the texts tell whether they are the same
+    "data.sql",
+    "data.group_column",
+    "data.time_column",
     "data.cache_dir",
     "data.cache_gb",
     "model.dropout",
@@ -53,7 +57,7 @@ FREE = (
     "model.evidence_dropout",
     "model.frozen_layers",
 )
-Classifier = TextClassifier | PretrainedClassifier
+Classifier = TextClassifier | Ensemble | PretrainedClassifier
 Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 
 
@@ -81,15 +85,17 @@ class Setup:
             return build_pretrained(self.encoder, model, self.labels)
         if self.encoder is not None:
             features = build_frozen(self.encoder, model.features_layer)
-        return TextClassifier(
-            model,
+        sizes = (
             self.tokenizer.get_vocab_size(),
             len(self.labels),
             self.config.data.most_tokens,
             2 if self.config.data.text_pair_column else 1,
             0 if self.evidence is None else len(self.evidence),
-            features,
         )
+        members = [TextClassifier(model, *sizes, features) for _ in range(model.members or 1)]
+        if features is None or len(members) == 1:
+            return members[0]
+        return Ensemble(members, features)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise a ValueError if these are not the network's weights, before it takes any memory.

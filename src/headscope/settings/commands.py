@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from headscope.ground.databases import is_database
 from headscope.ground.errors import ConfigError, existing_runs
 from headscope.settings.checks import (
     MOST,
@@ -20,6 +22,7 @@ from headscope.settings.checks import (
     format_conflicts,
     key,
     override,
+    query_conflicts,
 )
 from headscope.settings.config import (
     REPORT,
@@ -28,7 +31,9 @@ from headscope.settings.config import (
     Accelerator,
     Count,
     DataConfig,
+    Fraction,
     Integer,
+    Seed,
     is_run,
 )
 
@@ -43,6 +48,10 @@ def _run_folder(run: str) -> str:
 
 
 RunFolder = Annotated[PathText, AfterValidator(_run_folder), Field(description="run folder")]
+Language = Annotated[
+    Literal["auto", "en", "ja"],
+    Field(description="language of what is printed; auto: the environment's (LANG)"),
+]
 Device = Annotated[Accelerator, Field(description="where to compute")]
 
 
@@ -57,10 +66,12 @@ class WritesFile(Settings):
 
     def outputs(self) -> list[Path]:
         """Return every file that the command writes where the user says, `output` first."""
-        output = getattr(self, "output", None)
-        return [] if output in (None, "-") else [Path(output)]
+        output = getattr(self, "output", None) or "-"
+        is_file = output != "-" and not is_database(output)
+        return [Path(output)] if is_file else []
 
     def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
         for number, path in enumerate(self.outputs()):
             file = f"a place where {path.name}" if number else "a file that"
             if number == 0 and path.suffix not in self.endings:
@@ -69,6 +80,52 @@ class WritesFile(Settings):
                 yield "output", f"{file} is a file" if number else "the name of a file"
             elif path.exists() and path.stat().st_size and not self.overwrite:
                 yield "output", f"{file} does not exist", "overwrite=true replaces it"
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(config=STRICT, frozen=True, kw_only=True)
+class Abstains(Settings):
+    """A command that leaves texts without an answer, by at most one of these keys."""
+
+    min_confidence: Share | None = key(
+        None,
+        "abstain below this probability, and on texts unlike those of training: the "
+        "prediction is empty, the column abstained says why",
+        kw_only=True,
+    )
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
+        None,
+        "the same, below the probability from which this share of validation texts was right",
+        kw_only=True,
+    )
+    target_precision: Share | dict[str, Share] | None = key(
+        None,
+        "the same for each predicted class by itself; {class: share}: for these classes alone",
+        kw_only=True,
+    )
+    costs: PathText | None = key(
+        None,
+        "csv with columns given, predicted, cost: answer what costs least, or abstain "
+        "(an empty predicted); without a row a wrong answer costs 1",
+        kw_only=True,
+    )
+
+    def abstains_by(self) -> list[str]:
+        """Return which of the keys are given."""
+        names = [field.name for field in fields(Abstains)]
+        return [name for name in names if getattr(self, name) is not None]
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        for name in self.abstains_by()[1:]:
+            yield name, f"null with {self.abstains_by()[0]}", "give one of the two"
+
+    def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
+        if self.costs is not None and not Path(self.costs).is_file():
+            yield f"costs: expected a csv file that exists, got {self.costs!r}"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -138,13 +195,13 @@ class ReportConfig(LabelledTextsConfig, WritesFile):
 
 
 @dataclass(config=STRICT, frozen=True)
-class EvaluateConfig(LabelledTextsConfig):
+class EvaluateConfig(LabelledTextsConfig, Abstains):
     """Score a finished run on its test split, or on other data with the same labels."""
 
     against: PathText | None = key(
         None,
-        "another run folder, or a csv or jsonl file with a column prediction and a row for each of "
-        "these texts: the difference on the same texts, with its interval",
+        "another run folder, or a csv, jsonl or xlsx file with a column prediction and a row for "
+        "each of these texts: the difference on the same texts, with its interval",
     )
 
     def _conflicts(self) -> Conflicts:
@@ -154,15 +211,17 @@ class EvaluateConfig(LabelledTextsConfig):
 
 
 @dataclass(config=STRICT, frozen=True)
-class PredictConfig(WritesFile):
-    """Label texts with a finished run, in order, whatever the file's size."""
+class ReadsTexts(WritesFile, Abstains):
+    """A finished run, texts to read, where to write, and when it abstains."""
 
-    endings = (".csv", ".jsonl")
     run: RunFolder
-    input: PathText = key("-", "lines, csv, tsv, jsonl, json or parquet; -: standard input")
-    output: PathText = key(
-        "-", "csv (' precedes formulas of spreadsheets) or jsonl; -: standard output"
+    input: PathText = key(
+        "-",
+        "lines, csv, tsv, jsonl, json, parquet or xlsx, or the URL of a database with sql; "
+        "-: standard input",
     )
+    output: PathText = "-"
+    sql: str | None = key(None, "query of a database for the texts")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
         "auto", "format of the input; auto: by the file's extension"
     )
@@ -170,17 +229,28 @@ class PredictConfig(WritesFile):
     separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
     text_column: str | None = key(None, "column with the text; null: the run's")
     text_pair_column: str | None = key(None, "column with the second text; null: the run's")
-    reasons: bool = key(False, "add a column with the words that decided; texts run one by one")
-    min_confidence: Annotated[float, Field(ge=0, le=1)] | None = key(
-        None,
-        "abstain below this probability, and on texts unlike those of training: the "
-        "prediction is empty, the column abstained says why",
+
+    def _conflicts(self) -> Conflicts:
+        if self.sql is not None or is_database(self.input):
+            yield from query_conflicts(self.input, self.sql, "input")
+        elif self.input != "-" and not Path(self.input).is_file():
+            yield "input", "a file that exists, or - for standard input"
+        yield from super()._conflicts()
+        yield from format_conflicts(self.encoding, self.separator, "")
+
+
+@dataclass(config=STRICT, frozen=True)
+class PredictConfig(ReadsTexts):
+    """Label texts with a finished run, in order, whatever the file's size."""
+
+    endings = (".csv", ".jsonl", ".xlsx")
+    output: PathText = key(
+        "-",
+        "csv (' precedes formulas of spreadsheets), jsonl or xlsx, or the URL of a database with "
+        "table; -: standard output",
     )
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = key(
-        None,
-        "abstain below the probability from which this share of the validation texts "
-        "was right, and on texts unlike those of training",
-    )
+    table: str | None = key(None, "of a database: the table to be made")
+    reasons: bool = key(False, "add a column with the words that decided")
     tokens_per_batch: Count | None = key(
         None, "tokens per batch, padding included; null: 2048 on a CPU, else 65536"
     )
@@ -190,30 +260,63 @@ class PredictConfig(WritesFile):
     accelerator: Device = "auto"
 
     def _conflicts(self) -> Conflicts:
-        source = Path(self.input)
-        if self.input != "-" and not source.is_file():
-            yield "input", "a file that exists, or - for standard input"
         yield from super()._conflicts()
+        source = Path(self.input)
         if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
             yield "output", "another file than the input"
-        if self.min_confidence is not None and self.target_accuracy is not None:
-            yield "target_accuracy", "null with min_confidence", "give one of the two"
-        yield from format_conflicts(self.encoding, self.separator, "")
+        if is_database(self.output) != (self.table is not None):
+            yield "table", "the name of a table for the URL of a database, and for no file"
 
 
 @dataclass(config=STRICT, frozen=True)
-class ExportConfig(Settings):
-    """Write a finished run as ONNX, with a front end that needs no torch."""
+class DriftConfig(ReadsTexts):
+    """Compare new texts with those of a run: unknown words, classes, confidence, words."""
+
+    against: PathText | None = key(
+        None, "file of earlier texts; null: the run's own validation and test texts"
+    )
+    by: str | None = key(None, "column of dates (ISO 8601): each month is compared")
+    alpha: Annotated[float, Field(gt=0, lt=1)] = key(
+        0.05, "probability of a false alarm, over all periods and measures"
+    )
+    min_change: Fraction = key(0.02, "least change of a share or mean that counts as drift")
+    output: PathText = key("drift.html", "HTML file; of a.html the table is a.csv")
+    accelerator: Device = "auto"
+
+    @property
+    def table(self) -> Path:
+        """The csv of all measures and words."""
+        return Path(self.output).with_suffix(".csv")
+
+    def outputs(self) -> list[Path]:
+        """Return the page, and the table beside it."""
+        return [*super().outputs(), self.table]
+
+    def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
+        if self.against is not None and not Path(self.against).is_file():
+            yield "against", "a file that exists"
+
+
+@dataclass(config=STRICT, frozen=True)
+class ExportConfig(Abstains):
+    """Write a finished run as ONNX, with a front end that needs no torch.
+
+    It abstains as `headscope predict` does by the same keys; without one on unfamiliar texts alone.
+    """
 
     run: RunFolder
     output: PathText = Field(description="folder to be written; must not exist, or be empty")
+    reasons: bool = key(False, "write reasons.onnx too: the words that decided, without torch")
 
     def _conflicts(self) -> Conflicts:
+        yield from super()._conflicts()
         path = Path(self.output)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             yield "output", "a folder that does not exist or is empty"
 
     def _absent(self) -> Iterator[str]:
+        yield from super()._absent()
         for package in ("onnx", "onnxscript"):
             if find_spec(package) is None:
                 remedy = "from the clone: pip install -e '.[onnx]'"
@@ -224,9 +327,9 @@ class ExportConfig(Settings):
 class LabelsConfig(WritesFile):
     """Find texts whose label is probably wrong."""
 
-    endings = (".csv", ".jsonl")
+    endings = (".csv", ".jsonl", ".xlsx")
     run: RunFolder
-    output: PathText = key("labels.csv", "csv or jsonl file")
+    output: PathText = key("labels.csv", "csv, jsonl or xlsx file")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
@@ -315,6 +418,7 @@ class VerifyConfig(Settings):
     show: Literal["all", "published"] = key(
         "all", "every claim, or the numbers of an article beside ours"
     )
+    lang: Language = "auto"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -323,13 +427,23 @@ class TraceConfig(Settings):
 
     batch: Count = key(32, "batch size")
     seq_len: Count = key(100, "tokens per text")
-    d_model: Count = key(768, "width of the model")
-    num_heads: Count = key(8, "attention heads; must divide d_model")
-    bias: bool = key(True, "add a bias to each projection")
+    d_model: Count = key(768, "width of the model; with weights theirs")
+    num_heads: Count = key(8, "attention heads; must divide the width")
+    bias: bool = key(True, "add a bias to each projection; with weights as in these")
+    seed: Seed = key(0, "draws the tokens, then the layer")
+    weights: PathText | None = key(
+        None,
+        "a layer of torch.nn.MultiheadAttention: its state dict, as torch.save or safetensors "
+        "writes it; null: one is drawn",
+    )
+    mask: Literal["padding", "causal", "none"] = key(
+        "padding", "hide the padding of texts of several lengths, or later tokens"
+    )
     device: Literal["auto", "cpu", "cuda"] = key("auto", "where to compute")
     dtype: Dtype = key("float32", "type to compute in")
     repeats: Count = key(5, "timed passes after one for warm-up; the median counts")
+    lang: Language = "auto"
 
     def _conflicts(self) -> Conflicts:
-        if self.d_model % self.num_heads:
+        if self.weights is None and self.d_model % self.num_heads:
             yield "num_heads", f"a divisor of d_model={self.d_model}"

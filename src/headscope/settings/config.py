@@ -15,6 +15,7 @@ import yaml
 from pydantic import BeforeValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
+from headscope.ground.databases import absolute_url, is_database
 from headscope.ground.errors import ConfigError, RunError, existing_runs
 from headscope.ground.files import TRY_ANOTHER, read_text, reading
 from headscope.settings.checks import (
@@ -29,6 +30,7 @@ from headscope.settings.checks import (
     literal,
     message,
     override,
+    query_conflicts,
     validate,
 )
 from headscope.settings.extension import CODE_KEYS, is_import_path
@@ -40,6 +42,7 @@ REPORT_WORDS = "words.csv"
 # Also what is not read: such a path is no Hub id.
 READ = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".gz", ".bz2", ".xz")
 FILE_ENDINGS = (*READ, ".zip", ".zst", ".xlsx", ".xls", ".ods")
+COLUMN_KEYS = ("text_column", "text_pair_column", "label_column", "group_column", "time_column")
 SEVERAL = re.compile(r"[*?\[\],]|://")
 ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
@@ -80,6 +83,8 @@ def absolute(path: str) -> str:
     """Return a local path as an absolute one; a Hub id stays as it is."""
     if path == EMBEDDED or not is_local(path):
         return path
+    if is_database(path):
+        return absolute_url(path)
     result = str(Path(path).absolute())
     return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
 
@@ -90,9 +95,10 @@ class DataConfig(Settings):
 
     path: PathText = key(
         EMBEDDED,
-        "'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet or txt "
-        "file, or the import path of a loader, my_package:load",
+        "'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet, xlsx or "
+        "txt file, the URL of a database, or the import path of a loader, my_package:load",
     )
+    sql: str | None = key(None, "query of a database for the texts")
     name: str | None = key(None, "configuration of a Hub dataset")
     revision: str | None = key(None, "branch, tag or commit of a Hub dataset")
     validation_path: PathText | None = key(None, "file of the validation split")
@@ -102,6 +108,12 @@ class DataConfig(Settings):
     text_column: str = key("text", "column with the text")
     text_pair_column: str | None = key(None, "column with the second text")
     label_column: str = key("label", "column with the label")
+    group_column: str | None = key(
+        None, "column such as the customer or the thread: cuts and folds keep its texts together"
+    )
+    time_column: str | None = key(
+        None, "column of dates (ISO 8601) or numbers: cuts take the latest texts"
+    )
     multi_label: bool = key(False, "any number of labels a text: lists, or strings to split")
     label_separator: str = key(";", "delimiter of labels with multi_label")
     train_split: str = key("train", "split to train on")
@@ -144,6 +156,8 @@ class DataConfig(Settings):
     def _absent(self) -> Iterator[str]:
         for name in ("path", "validation_path", "test_path"):
             path = getattr(self, name)
+            if name == "path" and is_database(path):
+                continue
             if path and path != EMBEDDED and is_local(path) and not Path(path).exists():
                 remedy = "or a Hub id: fancyzhx/ag_news"
                 if SEVERAL.search(path):
@@ -159,6 +173,9 @@ class DataConfig(Settings):
         if not self.path:
             remedy = "give data.path=..., or leave out every data.* key"
             yield "path", "a file, directory or Hub id", remedy
+        yield from query_conflicts(self.path, self.sql, "path")
+        if self.group_column and self.time_column:
+            yield "time_column", "null with data.group_column", "cuts are by group or by time"
         if self.tokens_per_batch < self.most_tokens:
             yield "tokens_per_batch", f"at least data.max_length={self.most_tokens}"
         splits = [self.train_split, self.validation_split, self.test_split]
@@ -169,7 +186,7 @@ class DataConfig(Settings):
             yield "label_separator", "what separates two labels, such as ';'"
         yield from format_conflicts(self.encoding, self.separator, "data.")
         columns: dict[str | None, str] = {}
-        for name in ("text_column", "text_pair_column", "label_column"):
+        for name in COLUMN_KEYS:
             column = getattr(self, name)
             if column is not None and column in columns:
                 yield name, f"another column than data.{columns[column]}"
@@ -180,10 +197,17 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: Literal["words", "bpe"] = key("words", "whole words, or byte-level BPE")
+    kind: Literal["words", "bpe", "japanese"] = key(
+        "words", "whole words, byte-level BPE, or the words of Japanese that MeCab finds"
+    )
     vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
     min_frequency: Count = key(2, "minimum frequency")
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")
+
+    def _absent(self) -> Iterator[str]:
+        if self.kind == "japanese" and find_spec("fugashi") is None:
+            expected = "words or bpe without the package fugashi"
+            yield message("tokenizer.kind", expected, self.kind, "pip install -e '.[japanese]'")
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -228,7 +252,12 @@ class ModelConfig(Settings):
         "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
-    features_layer: Count = key(3, "the layer of features that is read")
+    features_layer: Count | Annotated[list[Count], Field(min_length=1)] = key(
+        3, "the layer of features that is read; several, as in [3,4,6], are mixed as learned"
+    )
+    members: Annotated[Integer, Field(ge=1, le=100)] | None = key(
+        None, "networks on features, whose mean answers; null: 5 of fewer than 1,000 texts, else 1"
+    )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
         None, "with path: freeze the embeddings and the first N layers"
     )
@@ -239,6 +268,8 @@ class ModelConfig(Settings):
         if self.path is not None:
             yield from self._checkpoint_conflicts()
             return
+        if self.features is None and (self.members or 1) > 1:
+            yield "members", "null without model.features"
         if self.features == "":
             yield "features", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
         if self.frozen_layers is not None:

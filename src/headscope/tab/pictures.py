@@ -34,10 +34,8 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str]) -> 
     axes = figure.add_subplot(xlabel="prediction", ylabel="label")
     axes.imshow(shares, vmin=0, vmax=1)
     labels = [name if len(name) <= MAX_LETTERS else f"{name[: MAX_LETTERS - 1]}…" for name in names]
-    # Of a class's name no character is markup.
     size = min(10.0, 60 * cell)  # points
-    families = [name for name in FAMILIES if name in fontManager.get_font_names()]
-    style: dict[str, Any] = {"parse_math": False, "fontfamily": families, "fontsize": size}
+    style = text_style(size)
     axes.set_xticks(range(len(names)), labels, rotation=90, **style)
     axes.set_yticks(range(len(names)), labels, **style)
     for row, column in np.argwhere(table) if cell == CELL else ():
@@ -45,6 +43,12 @@ def confusion_picture(counts: Sequence[Sequence[int]], names: Sequence[str]) -> 
         ink = "black" if shares[row, column] > 0.6 else "white"
         axes.text(column, row, str(table[row, column]), color=ink, ha="center", va="center")
     return _pixels(figure)
+
+
+def text_style(size: float) -> dict[str, Any]:
+    """Return the style of a text of somebody else's, in which no character is markup."""
+    families = [name for name in FAMILIES if name in fontManager.get_font_names()]
+    return {"parse_math": False, "fontfamily": families, "fontsize": size}
 
 
 def _pixels(figure: Figure) -> np.ndarray:

@@ -47,9 +47,11 @@ def evaluate(
             facts_of_data=data.facts(),
             seconds=prepared.seconds,
         )
+        kept = None
         if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
             _calibrate(results, *validation)
-    save_model(folder, setup, module.model, results.chosen())
+            kept = validation
+    save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
     return results

@@ -22,7 +22,8 @@ from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
 from headscope.model.checkpoint import Checkpoint
-from headscope.model.classifier import TextClassifier
+from headscope.model.classifier import TokenEvidence
+from headscope.model.ensemble import Ensemble
 from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
 from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
@@ -93,7 +94,11 @@ class ClassifierModule(LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, weighted as configured."""
         call = self.compiled or self.model
-        loss = self.objective.loss(call(*batch.inputs), batch.labels, self.class_weights)
+        logits = call(*batch.inputs)
+        labels = batch.labels
+        if isinstance(self.model, Ensemble):
+            logits, labels = self.model.learned(logits, labels, batch.rows)
+        loss = self.objective.loss(logits, labels, self.class_weights)
         step = self.global_step + 1
         is_last = step == self.total_steps
         # At other steps Lightning would spend 2 ms, and write nothing.
@@ -191,13 +196,17 @@ def chosen_precision(config: TrainConfig) -> str:
     if settings.precision != "auto":
         return settings.precision
     device = best_device(settings.accelerator, "trainer.accelerator")
-    is_faster = False
-    if device.type == "cuda":
-        is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device.type == "cpu" and config.model.d_model >= WIDE:
-        _, checkpoint = config.model.checkpoint
-        is_faster = checkpoint is None and has_fast_bfloat16()
+    _, checkpoint = config.model.checkpoint
+    is_slower = config.model.d_model < WIDE or checkpoint is not None
+    is_faster = (device.type == "cuda" or not is_slower) and has_bfloat16(device)
     return "bf16-mixed" if is_faster else "32-true"
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether large products are faster in bfloat16 on a device."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and has_fast_bfloat16()
 
 
 @cache
@@ -247,9 +256,10 @@ def build_module(
     else:
         model = setup.build()
     _set_frozen(model, config.model, checkpoint, resumed)
-    if isinstance(model, TextClassifier) and model.evidence is not None:
+    if evidence := [part for part in model.modules() if isinstance(part, TokenEvidence)]:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
-        model.evidence.set_ratios(torch.from_numpy(ratios))
+        for part in evidence:
+            part.set_ratios(torch.from_numpy(ratios))
     steps = total_steps(config.trainer, len(data.sampler("train")))
     # Several passes over few texts would teach the weights of n-grams those texts by heart.
     rate = config.optimizer.evidence_rate / data.passes
@@ -278,11 +288,10 @@ def _set_frozen(
         content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"]
         weights = {name.removeprefix("model."): weight for name, weight in content.items()}
         model.load_state_dict(weights, strict=False)
-    elif isinstance(model, TextClassifier):
+    elif not isinstance(model, PretrainedClassifier):
         assert checkpoint is not None
         assert model.features is not None
-        layers = config.features_layer
-        frozen = build_frozen(checkpoint.encoder, layers, checkpoint.folder)
+        frozen = build_frozen(checkpoint.encoder, config.features_layer, checkpoint.folder)
         model.features.load_state_dict(frozen.state_dict())
     if isinstance(model, PretrainedClassifier) and config.frozen_layers is not None:
         model.freeze(config.frozen_layers)
@@ -296,16 +305,17 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str
     of their own, with evidence_rate and no decay. Frozen parameters are in the groups and get no
     gradient, so a run may be resumed with others frozen.
     """
-    named = dict(model.named_parameters())
-    ngram_weights = named.pop("evidence.weight", None)
-    matrices = [weight for weight in named.values() if weight.dim() > 1]
-    vectors = [weight for weight in named.values() if weight.dim() < 2]
+    ngram_weights = [part.weight for part in model.modules() if isinstance(part, TokenEvidence)]
+    known = {*map(id, ngram_weights)}
+    others = [weight for weight in model.parameters() if id(weight) not in known]
+    matrices = [weight for weight in others if weight.dim() > 1]
+    vectors = [weight for weight in others if weight.dim() < 2]
     rate = config.learning_rate
     groups = [
         {"params": matrices, "lr": rate, "weight_decay": config.weight_decay},
         {"params": vectors, "lr": rate, "weight_decay": 0.0},
     ]
-    if ngram_weights is not None:
-        group = {"params": [ngram_weights], "lr": config.evidence_rate, "weight_decay": 0.0}
+    if ngram_weights:
+        group = {"params": ngram_weights, "lr": config.evidence_rate, "weight_decay": 0.0}
         groups.insert(0, group)
     return groups

@@ -19,8 +19,7 @@ from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
-from headscope.model.classifier import TextClassifier
-from headscope.model.pretrained import Pretrained, PretrainedClassifier
+from headscope.model.pretrained import FrozenEncoder, Pretrained, PretrainedClassifier
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
@@ -30,11 +29,13 @@ from headscope.runs.texts import check_data
 from headscope.settings.checks import override
 from headscope.settings.config import ROLES, TrainConfig, is_run
 from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shared, rank_zero_first
-from headscope.training.module import ClassifierModule, build_module
+from headscope.training.module import ClassifierModule, build_module, has_bfloat16
 from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
 
 MOST_CUT = 0.1  # of the training texts; beyond it is said
+FEW_TEXTS = 1_000  # of fewer, with model.features, several networks learn
+MEMBERS = 5
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,8 @@ def _texts(
     digests = data.corpus.digests()
     if before is not None:
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
+    else:
+        config = _with_members(config, len(data.encoded["train"].lengths))
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -215,14 +218,22 @@ def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
     )
 
 
+def _with_members(config: TrainConfig, num_texts: int) -> TrainConfig:
+    """Choose how many networks learn on a frozen encoder, where the settings leave it open."""
+    if config.model.features is None or config.model.members is not None:
+        return config
+    return override(config, {"model.members": MEMBERS if num_texts < FEW_TEXTS else 1})
+
+
 def _add_features(
     config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
     roles: Sequence[str] = ROLES
-    if isinstance(model, TextClassifier) and model.features is not None:
-        frozen: Pretrained = model.features
-        encoder: StatesOf = model.features
+    features = getattr(model, "features", None)
+    if isinstance(features, FrozenEncoder):
+        frozen: Pretrained = features
+        encoder: StatesOf = features
     elif isinstance(model, PretrainedClassifier) and model.can_skip():
         frozen = model
         encoder = model.frozen_states
@@ -231,6 +242,9 @@ def _add_features(
         return
     settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
+    if config.trainer.precision == "auto" and has_bfloat16(device):
+        settings += " bfloat16"
+        encoder = torch.autocast(device.type, torch.bfloat16)(encoder)
     frozen.to(device)
     with rank_zero_first(), eval_mode(model), phase("hidden states of frozen layers") as bar:
         data.add_features(encoder, frozen.width, settings, device, bar.update, roles)

@@ -1,6 +1,6 @@
 /* Scores of the texts, alone by confidence, and where only the surer ones get a label. */
 
-import { Fold, Panel, button, formatSigned, percent } from "./parts.js";
+import { Fold, Panel, button, chooser, formatSigned, percent } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
 import { count, t } from "./strings.js";
 
@@ -120,23 +120,32 @@ function reliability(texts, order) {
   </figure>`;
 }
 
-/* Where only texts from a confidence on get a label: how many do, and how many are right. */
+/* Where only texts from a confidence on get a label: how many do, and how many are right; of all
+   texts, or of those predicted to be one class. */
 function Coverage({ texts, order }) {
   const [chosen, choose] = useState(0.9);
+  const [answer, chooseAnswer] = useState("");
+  const predicted = new Set(order.map((at) => texts.predicted[at]));
+  const classes = [...texts.answers.entries()].filter(([at]) => predicted.has(at));
+  const own = order.filter((at) => answer === "" || texts.predicted[at] === Number(answer));
   let right = 0;
-  const points = order.map((at, place) => {
+  const points = own.map((at, place) => {
     right += texts.isRight(at) ? 1 : 0;
-    return [(place + 1) / order.length, right / (place + 1)];
+    return [(place + 1) / own.length, right / (place + 1)];
   });
   const every = Math.ceil(points.length / POINTS);
   const drawn = points.filter((_, at) => (at + 1) % every === 0 || at === points.length - 1);
   const least = drawn.reduce((low, [, share]) => Math.min(low, share), 1);
   const low = [0, Math.max(0, Math.floor(10 * least - 0.5) / 10)];
-  const place = Math.max(1, Math.round(chosen * order.length)) - 1;
-  const command = `min_confidence=${texts.confidence[order[place]].toFixed(4)}`;
+  const place = Math.max(1, Math.round(chosen * own.length)) - 1;
+  const target = `{${JSON.stringify(texts.answers[answer])}:${points[place][1].toFixed(4)}}`;
+  const command = answer === ""
+    ? `min_confidence=${texts.confidence[own[place]].toFixed(4)}` : `'target_precision=${target}'`;
   const [share, accuracy] = points[place].map(percent);
   const name = t`Accuracy by share of texts that get a label`;
+  const options = [["", t`all predictions`], ...classes];
   return html`<figure>
+    ${chooser("answer", t`Predicted class`, answer, options, chooseAnswer)}
     ${plot(name, [t`share of texts with a label`, t`accuracy`], low, [["curve", drawn]])}
     <input
       type="range" min="0.01" max="1" step="0.01" value=${chosen}

@@ -7,7 +7,7 @@ import {
   Panel, chooser, formatNumber, formatSigned, isolated, legible, percent, useWidth,
 } from "./parts.js";
 import { html, useLayoutEffect, useRef } from "./preact.js";
-import { headName } from "./store.js";
+import { headName, isLastLayer } from "./store.js";
 import { t } from "./strings.js";
 import { sideOf } from "./text.js";
 
@@ -39,7 +39,7 @@ export function mapOf(store, layer, head, { other = null, mode = "looks" } = {})
   const { maps, index } = other ?? store;
   if (!maps?.has(layer, head)) return null;
   const text = other?.text ?? store.shownText;
-  const isRead = layer === index.layers.length - 1 && (text.readout ?? null) !== null;
+  const isRead = isLastLayer(index.layers, layer) && (text.readout ?? null) !== null;
   const shape = { text, isRead, first: isRead ? text.readout : 0, side: maps.tokens, mode };
   if (mode === "passes") return passedOf(store, layer, head, shape);
   const cells = isRead ? maps.row(layer, head, text.readout) : maps.cells(layer, head);

@@ -139,17 +139,24 @@ export function newStore() {
   return new Store(EMPTY);
 }
 
-/* The number of a layer as its readers count: 第1層 is the first. */
-function numberOf(layer) {
-  return language === "ja" ? Number(layer) + 1 : layer;
+/* Which network of an ensemble a layer is of; undefined of one network alone. */
+const networkOf = (name) => /^(?:network |members\.)(\d+)/.exec(name)?.[1];
+
+/* Whether no layer of the same network follows. */
+export function isLastLayer(layers, layer) {
+  const isWithin = layer + 1 < layers.length;
+  return !isWithin || networkOf(layers[layer]) !== networkOf(layers[layer + 1]);
 }
 
 /* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
+  const networks = layers.map(networkOf);
+  const isOfNetwork = networks[layer] !== undefined && new Set(networks).size === layers.length;
+  if (isOfNetwork) return t`network ${networks[layer]}`;
   const numbers = layers.map((name) => /(?:^layer |\.)(\d+)(?:$|\.)/.exec(name)?.[1]);
   const areApart = new Set(numbers).size === layers.length && !numbers.includes(undefined);
   if (!areApart && layers[layer]) return layers[layer];
-  return t`layer ${numberOf(areApart ? (numbers[layer] ?? layer) : layer)}`;
+  return t`layer ${areApart ? (numbers[layer] ?? layer) : layer}`;
 }
 
 /* A head as people call it: without its layer where there is one layer. */

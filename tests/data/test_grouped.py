@@ -1,0 +1,218 @@
+"""Cuts by a group or by time; folds follow groups; a column that leaks is noted; what the leak is worth."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from headscope.cli import labels as module
+from headscope.cli.labels import labels
+from headscope.data.corpus import Corpus, groups_of, load_corpus
+from headscope.data.datamodule import TextDataModule
+from headscope.data.evidence import assign_folds
+from headscope.data.splits import cut_groups, cut_latest, in_order
+from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
+from headscope.settings.checks import override, validate
+from headscope.settings.commands import LabelsConfig
+from headscope.settings.config import DataConfig, TokenizerConfig
+from headscope.training.train import train
+from training_runs import FILLER, configured, write
+
+NOTE = "texts with the same 'customer' have .* data.group_column=customer keeps them on one side"
+
+
+def tickets(customers: int = 60, each: int = 6, seed: int = 0) -> list[dict[str, Any]]:
+    """Return tickets by customers who sign with words of their own; most of a customer's have one label at random."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(customers):
+        signature = [
+            f"{draw.choice('bdfgkl')}{draw.choice('aeiou')}{number}{part}" for part in "xyz"
+        ]
+        label = draw.choice(["bug", "question"])
+        for _ in range(each):
+            words = [*draw.choices(FILLER, k=8), draw.choice(["crash", "how"]), *signature]
+            draw.shuffle(words)
+            day = f"2026-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}"
+            rows.append(
+                {"text": " ".join(words), "label": label, "customer": f"c{number}", "date": day}
+            )
+    return rows
+
+
+def sides(corpus: Corpus, column: str) -> dict[str, set[str]]:
+    return {role: {*split[column]} for role, split in corpus.splits.items()}
+
+
+def test_a_group_is_in_one_split_and_in_one_fold(tmp_path: Path) -> None:
+    data = replace(configured(tmp_path, tickets()).data, group_column="customer")
+    corpus = load_corpus(data)
+    found = sides(corpus, "group")
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == 60
+    sizes = {role: len(split) for role, split in corpus.splits.items()}
+    assert sizes["test"] == pytest.approx(36, abs=8)
+    assert sizes["validation"] == pytest.approx(36, abs=8)
+    assert corpus.groups is not None
+    np.testing.assert_array_equal(in_order(corpus.groups), groups_of(corpus.splits["train"]))
+    loaded = TextDataModule(data, TokenizerConfig(), 0, evidence=True)
+    evidence = loaded.encoded["train"].evidence
+    assert evidence is not None
+    folds: dict[str, set[int]] = {}
+    for group, fold in zip(loaded.corpus.splits["train"]["group"], evidence.folds, strict=True):
+        folds.setdefault(group, set()).add(int(fold))
+    assert all(len(each) == 1 for each in folds.values())
+    assert len({min(each) for each in folds.values()}) == 10
+
+
+def test_rows_without_a_group_are_one_each(tmp_path: Path) -> None:
+    rows = [
+        row | {"customer": "" if at % 2 else row["customer"]} for at, row in enumerate(tickets())
+    ]
+    corpus = load_corpus(replace(configured(tmp_path, rows).data, group_column="customer"))
+    assert corpus.facts["groups"] == 60 + 180
+    assert not {*corpus.splits["test"]["group"]} & {*corpus.splits["train"]["group"]} - {None}
+
+
+@pytest.mark.parametrize(
+    "write_time",
+    [
+        str,
+        lambda day: f"{day}T10:00:00+09:00",
+        lambda day: day.replace("-", ""),
+        lambda day: float(day.replace("-", "")) / 1e4,
+    ],
+)
+def test_the_latest_texts_are_the_test_split_and_those_before_them_validation(
+    tmp_path: Path, write_time: Any
+) -> None:
+    rows = [row | {"date": write_time(row["date"])} for row in tickets()]
+    corpus = load_corpus(replace(configured(tmp_path, rows).data, time_column="date"))
+    found = {role: [*split["time"]] for role, split in corpus.splits.items()}
+    assert max(found["train"]) < min(found["validation"])
+    assert max(found["validation"]) < min(found["test"])
+    assert len(found["test"]) >= 36  # a tenth, and the others of that day
+    assert len(found["test"]) < 45
+
+
+def test_the_last_texts_of_a_class_stay_whatever_their_group_or_time(tmp_path: Path) -> None:
+    rows = tickets()
+    rows += [
+        {
+            "text": f"refund {at} {'a' * at}",
+            "label": "refund",
+            "customer": "new",
+            "date": "2027-01-01",
+        }
+        for at in range(9)
+    ]
+    for key, column in (("group_column", "customer"), ("time_column", "date")):
+        corpus = load_corpus(replace(configured(tmp_path, rows).data, **{key: column}))
+        of_class = {role: split["label"].count(2) for role, split in corpus.splits.items()}
+        assert of_class == {"train": 9, "validation": 0, "test": 0}
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        (
+            "date",
+            {3: "27.11.2026"},
+            r"column 'date', row 3: expected a date such as .*, got 27\.11",
+        ),
+        ("date", {5: ""}, r"row 5: expected a date .*, got None"),
+        ("customer", dict.fromkeys(range(360), "c"), "only 1 groups of 2 classes, too few to cut"),
+        ("custommer", {}, "no column 'custommer' for data.group_column; it has text, label, cust"),
+    ],
+)
+def test_what_cannot_be_cut_is_one_message(
+    tmp_path: Path, column: str, cells: dict[int, str], message: str
+) -> None:
+    rows = tickets()
+    for at, cell in cells.items():
+        rows[at][column] = cell
+    key = "time_column" if column == "date" else "group_column"
+    with pytest.raises(DataError, match=message):
+        load_corpus(replace(configured(tmp_path, rows).data, **{key: column}))
+
+
+def test_group_or_time() -> None:
+    with pytest.raises(ConfigError, match=r"time_column: expected null with data.group_column"):
+        validate(DataConfig, {"group_column": "a", "time_column": "b"})
+    with pytest.raises(ConfigError, match=r"group_column: expected another column than data.label"):
+        validate(DataConfig, {"group_column": "label"})
+
+
+def test_cuts_of_lists_of_labels_keep_groups_and_time() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 2, (200, 3)).astype(np.int8)
+    groups = rng.integers(0, 25, 200)
+    is_off = cut_groups(table, groups, 0.2, 0)
+    assert not {*groups[is_off]} & {*groups[~is_off]}
+    assert 25 <= is_off.sum() <= 55
+    times = rng.permutation(200)
+    assert {*times[cut_latest(table, np.arange(200), times, 0.2)]} == {*range(160, 200)}
+
+
+def test_a_column_with_texts_alike_is_noted_and_no_other(tmp_path: Path) -> None:
+    rows = [
+        row | {"id": at, "agent": f"a{at % 13}", "kind": row["label"], "row": f"r{at // 2}"}
+        for at, row in enumerate(tickets())
+    ]
+    data = configured(tmp_path, rows).data
+    with pytest.warns(UserWarningMessage, match=NOTE):
+        load_corpus(data)
+    plain = [
+        {name: cell for name, cell in row.items() if name not in ("customer", "row")}
+        for row in rows
+    ]
+    load_corpus(replace(data, path=write(tmp_path / "plain.csv", plain)))  # a warning is an error
+    load_corpus(replace(data, group_column="customer"))
+
+
+def test_the_folds_of_labels_keep_groups_and_each_fold_trains_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(tmp_path, tickets(20, 4), max_epochs=1)
+    config = override(config, {"data.group_column": "customer", "inspection.enabled": False})
+    report = train(config, Console(quiet=True))
+    parts: list[set[str]] = []
+    seen = []
+
+    def trained_without(run: Any, given: dict[str, Any], folder: Path) -> Any:
+        seen.append(({*given["train"]["group"]}, {*given["test"]["group"]}))
+        other = original(run, given, folder)
+        parts.append({*other.config.data.group_column.split()})
+        return other
+
+    original = module.trained_without
+    monkeypatch.setattr(module, "trained_without", trained_without)
+    output = str(tmp_path / "labels.csv")
+    labels(LabelsConfig(run=str(report.folder), output=output, folds=2), Console(quiet=True))
+    assert parts == [{"group"}] * 2
+    assert all(not own & others for own, others in seen)
+    assert set().union(*(others for _, others in seen)) == {f"c{at}" for at in range(20)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*texts with the same 'customer'")
+@pytest.mark.filterwarnings("ignore:.*than a guess")
+def test_planted_leakage_is_what_a_random_split_scores(tmp_path: Path) -> None:
+    """The label is a coin's for each customer: nothing but the customer tells it."""
+    config = configured(tmp_path, tickets(120, 8), max_epochs=6)
+    scores = {}
+    for column in (None, "customer"):
+        changed = {"data.group_column": column, "name": f"by-{column}", "inspection.enabled": False}
+        report = train(override(config, changed), Console(quiet=True))
+        scores[column] = report.test.accuracy
+    assert scores[None] > 0.8
+    assert scores["customer"] < 0.7
+
+
+def test_folds_are_those_of_groups() -> None:
+    groups = np.repeat(np.arange(30), 4)
+    folds = assign_folds(groups, 5)
+    assert all(len({*folds[groups == group]}) == 1 for group in range(30))

@@ -1,0 +1,45 @@
+"""The first steps run as a reader runs them, in both languages; their code differs in words alone."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+DOCS = Path(__file__).parents[1] / "docs"
+NOTEBOOKS = ("first_steps", "first_steps.ja")
+
+
+def code_of(name: str) -> list[str]:
+    cells = nbformat.read(DOCS / f"{name}.ipynb", as_version=4).cells
+    return [cell.source for cell in cells if cell.cell_type == "code"]
+
+
+def test_both_take_the_same_steps() -> None:
+    words = re.compile(r"\"[^\"]*\"|#.*|'[^']*'")
+    english, japanese = ([words.sub("", code) for code in code_of(name)] for name in NOTEBOOKS)
+    own = "        : ,\n"  # the tokenizer
+    assert len(english) == len(japanese) == 6
+    assert english[0] == japanese[0]
+    assert english[3:] == japanese[3:]
+    assert english[2] == japanese[2].replace(own, "", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_runs_from_top_to_bottom(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.endswith("ja"):
+        pytest.importorskip("unidic_lite")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(DOCS / f"{name}.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    place = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    printed = "".join(output.get("text", "") for output in outputs)
+    assert "log-odds" in printed
+    assert "layer_0_head_0" in printed
+    assert "Attention heads" in outputs[-1]["data"]["text/html"]
