@@ -416,11 +416,11 @@ def test_its_reader_reads_what_predict_reads(
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     config = PredictConfig.__new__(PredictConfig)
-    vars(config).update(input=str(path), format="auto", encoding="utf-8", separator=None)
+    vars(config).update(input=str(path), format="auto", encoding="utf-8", separator=None, sql=None)
     theirs: list[Any] = []
     ours: list[Any] = []
     try:
-        theirs += predict_module._rows(config, {"text_column": "text"}, Counter())
+        theirs += predict_module.read_texts(config, {"text_column": "text"}, Counter())
     except DataError:
         theirs.append("fault")
     try:
