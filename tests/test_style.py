@@ -2,8 +2,9 @@
 
 CEILINGS hold the totals. They are there against forgetting, and no target: a clearer line is worth
 its place. They were raised twice: from 18,800 / 4,750 / 131,500 / 17,000 for what four issues asked
-(one table of heads and words, every family, untrusted folders, what goes in comes out), and by 1,150
-lines for what four more allow (quick, accurate, the lesson, a month later: 200, 300, 150, 500).
+(one table of heads and words, every family, untrusted folders, what goes in comes out), and from
+20,700 / 5,550 / 148,000 / 18,700 for four more (quick, accurate, the lesson, a month later), twice
+as much as these had allowed.
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -21,14 +22,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 21_850,
-    "lines of JavaScript and CSS": 5_550,
-    "nodes": 156_000,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 19_900,
+    "lines of Python": 23_150,
+    "lines of JavaScript and CSS": 5_570,
+    "nodes": 167_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 21_300,
     "English words of the docs": 18_600,
 }
 LIMITS: dict[str, float] = {
-    "nodes per code line": 10.3,
+    "nodes per code line": 10.4,
     "packed assignments": 4,  # a, b = x, y
     "nested ternaries": 0,
     "lines over 100 characters": 3,

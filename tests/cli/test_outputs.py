@@ -25,6 +25,7 @@ WRITING: dict[str, dict[str, Any]] = {
     "inspect": {"text": "a lovely film", "output": "page.html"},
     "page": {"output": "page.html"},
     "report": {"output": "report.html", "seconds": 1},
+    "drift": {"input": "texts.csv", "against": "texts.csv", "output": "drift.html"},
 }
 
 

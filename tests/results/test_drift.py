@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import fisher_exact
 
 from headscope.results.drift import Observed, changes, observe
+from headscope.runs.answering import AnswerRule
 from headscope.runs.run import load_run
 from headscope.settings.config import DataConfig
 from untrained import LABELS, untrained
@@ -111,7 +112,7 @@ def test_a_run_observes_each_text(tmp_path: Path) -> None:
     known = ["the cat sat", "the dog ran", "a film"]
     run = load_run(untrained(tmp_path, known, DataConfig(max_length=16)))
     given = [("the cat the cat",), ("日本",), ("a FILM",), ("",)]
-    found = observe(run, given, least=0.9)
+    found = observe(run, given, AnswerRule([0.9] * 3))
     predictions = run.predict([text for (text,) in given])
     assert found.measures["unknown words"].tolist() == [0.0, 1.0, 0.0, 1.0]
     for label in LABELS:

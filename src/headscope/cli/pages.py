@@ -6,7 +6,9 @@ drift(config): write what differs between new texts and those that a run knows, 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -32,7 +34,6 @@ from headscope.pages.pack import check_supported
 from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.results.console import show_words
 from headscope.results.drift import Observed, changes, observe
-from headscope.runs.answering import AnswerRule
 from headscope.runs.prediction import best_device
 from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
@@ -43,6 +44,7 @@ from headscope.tab.html import write_page
 
 REFERENCE = ("validation", "test")  # splits
 NAMED = 8  # words that came or went
+Look = Callable[[list[tuple[str, ...]]], Observed]  # at texts
 PRINTED = ["period", "measure", "texts", "value", "reference", "adjusted p"]
 
 
@@ -130,8 +132,9 @@ def drift(config: DriftConfig, console: Console | None = None) -> Drift:
     run.model.to(best_device(config.accelerator))
     with Bar(console, "reading and labelling texts"):
         rule = rule_of(config, run, console)
-        periods = _periods(config, run, rule)
-        reference = _reference(config, run, rule)
+        look = partial(observe, run, rule=rule)
+        periods = _periods(config, run, look)
+        reference = _reference(config, run, look)
     table = changes(reference, periods, config.alpha)
     is_word = table["measure"].str.startswith("word: ")
     is_large = (table["value"] - table["reference"]).abs() >= config.min_change
@@ -161,22 +164,22 @@ def drift(config: DriftConfig, console: Console | None = None) -> Drift:
     return Drift(table, found)
 
 
-def _reference(config: DriftConfig, run: Run, rule: AnswerRule | None) -> Observed:
+def _reference(config: DriftConfig, run: Run, look: Look) -> Observed:
     if config.against is not None:
         earlier = override(config, {"input": config.against, "by": None})
-        (reference,) = _periods(earlier, run, rule).values()
+        (reference,) = _periods(earlier, run, look).values()
         return reference
     splits = own_corpus(run, REFERENCE).splits
     texts = [texts for role in REFERENCE for texts in text_rows(splits[role])]
-    return observe(run, texts, rule)
+    return look(texts)
 
 
-def _periods(config: DriftConfig, run: Run, rule: AnswerRule | None) -> dict[str, Observed]:
+def _periods(config: DriftConfig, run: Run, look: Look) -> dict[str, Observed]:
     """Return what the run makes of the input's texts, of each month or of all."""
     given = [*read_texts(config, columns_of(config, run), Counter())]
     if not given:
         raise DataError(f"{config.input}: has no texts")
-    observed = observe(run, [texts for _, texts in given], rule)
+    observed = look([texts for _, texts in given])
     if config.by is None:
         return {Path(config.input).name: observed}
     if config.by not in given[0][0]:

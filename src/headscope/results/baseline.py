@@ -45,6 +45,7 @@ MANY_CHARACTERS = 0.3
 MOST_TEXTS = 200_000
 MOST_WEIGHTS = 50_000_000  # 8 GiB with these copies
 MOST_TO_CHOOSE = 1_000  # texts of train, and of validation, by which terms and C are chosen
+CHARACTERS_TO_CHOOSE = 2_000_000  # of long texts fewer are taken
 STRENGTHS = (1.0, 10.0, 100.0)  # of C
 MARGIN = (
     1.05  # words alone are taken, and are quicker, unless more terms lower the loss by a twentieth
@@ -192,15 +193,18 @@ def chosen(train: Dataset, validation: Dataset) -> Baseline:
 
     Terms are words and pairs of words or, of text without spaces, 1 to 3 characters; or words and
     2 to 4 characters within them, if they lower the loss by a twentieth. C is 1, 10 or 100. All are
-    chosen by fits on at most 1,000 training texts; the last fit is on all, 200,000 at most.
+    chosen by fits on at most 1,000 training texts, of long ones fewer; the last fit is on all,
+    200,000 at most.
 
     Raises:
         DataError: if there is no term, as in emoji or letters alone.
         MemoryError: if classes times terms exceed 50 million weights, or the memory.
     """
     kinds = [CHARACTERS_1_3 if is_without_spaces(train) else WORDS, WORDS_AND_CHARACTERS]
-    sample = limited(train, MOST_TO_CHOOSE, seed=0)
-    others = limited(validation, MOST_TO_CHOOSE, seed=0)
+    begin = "".join(islice(row_texts(train), 100))
+    most = min(MOST_TO_CHOOSE, max(100, 100 * CHARACTERS_TO_CHOOSE // max(1, len(begin))))
+    sample = limited(train, most, seed=0)
+    others = limited(validation, most, seed=0)
     labels = numbers(train, "label")
     objective: Objective = ONE_CLASS if labels.ndim == 1 else MultiLabel()
     found: dict[str, tuple[float, float]] = {}  # of terms the lowest loss, and its C

@@ -64,7 +64,8 @@ def observe(run: Run, texts: Sequence[tuple[str, ...]], rule: AnswerRule | None)
     names = np.array([*words.words, ""], dtype=object)[words.word_ids]  # "" of special tokens
     of_texts = np.repeat(np.arange(len(texts)), np.diff(words.starts))
     pairs = pd.DataFrame({"text": of_texts, "word": names}).drop_duplicates()
-    return Observed(measures, pairs[pairs["word"] != ""].set_index("text")["word"])
+    is_word = pairs["word"].str.contains(r"\w")  # no sign, and no special token
+    return Observed(measures, pairs[is_word].set_index("text")["word"])
 
 
 def changes(reference: Observed, periods: Mapping[str, Observed], alpha: float) -> pd.DataFrame:

@@ -66,9 +66,10 @@ class WritesFile(Settings):
 
     def outputs(self) -> list[Path]:
         """Return every file that the command writes where the user says, `output` first."""
-        output = getattr(self, "output", None) or "-"
-        is_file = output != "-" and not is_database(output)
-        return [Path(output)] if is_file else []
+        output = getattr(self, "output", None)
+        if output is None or output == "-" or is_database(output):
+            return []
+        return [Path(output)]
 
     def _conflicts(self) -> Conflicts:
         yield from super()._conflicts()

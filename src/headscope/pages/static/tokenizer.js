@@ -181,9 +181,9 @@ export class Tokenizer {
   }
 
   /* Of [text] or two texts {ids, tokens, pieces, rest, segments, special, words, places, unknown}:
-     pieces of the texts, null for special tokens; those of a text's rest, not read; segments says which text each token is of; the places of
-     tokens that are special, and of those that the vocabulary does not have; words and places as
-     a record's text has them. */
+     pieces of the texts, null for special tokens; those of a text's rest, not read; which text each
+     token is of; the places of tokens that are special, and of those that the vocabulary does not
+     have; words and places as a record's text has them. */
   encode(parts) {
     const read = parts.map((part) => this.beginning(part));
     const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
