@@ -100,7 +100,7 @@ def recorded_between(
     return found
 
 
-def test_steps_between_validations_are_spaced_by_their_logarithm_within_two_percent_and_10_mb(
+def test_steps_between_validations_are_spaced_by_their_logarithm_within_five_percent_and_10_mb(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     every = recorded_between(monkeypatch, 0.01, 100_000)
@@ -108,14 +108,14 @@ def test_steps_between_validations_are_spaced_by_their_logarithm_within_two_perc
     assert 16 <= len(every) <= 18
     ratios = np.divide(every[6:], every[5:-1])
     assert np.ptp(np.log(ratios)) < 0.3  # even
-    slow = recorded_between(monkeypatch, 0.2, 100_000)  # of 93.4 s
+    slow = recorded_between(monkeypatch, 0.5, 100_000)  # of 93.4 s
     assert 6 <= len(slow) < len(every)
-    assert 0.2 * len(slow) <= 0.02 * 93.4
+    assert 0.5 * len(slow) <= 0.05 * 93.4
     assert max(slow) > 300  # they are spread over all of training
     large = recorded_between(monkeypatch, 0.01, 1_500_000)
     assert 5 <= len(large) * 1.5 <= 10
     assert max(large) > 300
-    assert recorded_between(monkeypatch, 5.0, 100_000)[1:] == []
+    assert recorded_between(monkeypatch, 12.5, 100_000)[1:] == []
     assert min(recorded_between(monkeypatch, 0.01, 1, first=467)) > 467  # of a resumed run
 
 

@@ -32,7 +32,7 @@ from headscope.settings.config import InspectionConfig
 from headscope.tab.summaries import add_summary, marker_summary, write_marker
 
 BETWEEN = 18  # steps that are recorded between validations, spaced by their logarithm
-MOST_SHARE = 0.02  # of the time of training, and
+MOST_SHARE = 0.05  # of the time of training, and
 MOST_BYTES = 10_000_000  # that these take
 CURVES = ("entropy_share", "mean_distance")  # a card each: how sharp heads are, how far they look
 
@@ -174,7 +174,7 @@ class HeadLogger(AtValidation):
     """Record at step 0 and at every validation probe texts and the numbers of every head.
 
     Between validations maps are recorded every `config.every` steps, by default at up to 18 steps
-    that are spaced by their logarithm, as long as these take less than 2 % of the time of training
+    that are spaced by their logarithm, as long as these take less than 5 % of the time of training
     and 10 MB. The numbers are of the same `config.texts` validation texts at every record, drawn by
     the run's seed: more would take a noticeable part of training. `seconds` is the time spent on
     recording.
