@@ -4,13 +4,16 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from headscope.cli.main import run as main_run
 from headscope.cli.pages import drift
-from headscope.ground.errors import ConfigError, DataError
+from headscope.data.splits import row_keys
+from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
+from headscope.runs.run import load_run
 from headscope.settings.checks import validate
 from headscope.settings.commands import DriftConfig
 from headscope.settings.config import DataConfig
@@ -84,7 +87,7 @@ def test_the_runs_own_texts_are_the_reference_and_the_bounds_are_keys(
 ) -> None:
     given = [
         {"text": f"{row['text']} zorb" if at % 2 else row["text"]}
-        for at, row in enumerate(reviews(200))
+        for at, row in enumerate(reviews(440)[240:])
     ]
     path = write(tmp_path / "new.csv", given)
     found, code, printed = compare(plain.folder, path)
@@ -133,3 +136,18 @@ def test_a_file_without_texts_is_one_message(folder: Path, tmp_path: Path) -> No
     (tmp_path / "a.csv").write_text("text\n")
     with pytest.raises(DataError, match="has no texts"):
         compare(folder, str(tmp_path / "a.csv"))
+
+
+def test_texts_that_the_run_has_learned_are_left_out(plain: Trained, tmp_path: Path) -> None:
+    learned = [{"text": row["text"]} for row in reviews(240)]
+    new = [{"text": f"{row['text']} zorb"} for row in reviews(240)[:60]]
+    both = write(tmp_path / "both.csv", learned + new)
+    with pytest.warns(UserWarningMessage, match=r"of 300 texts of .* are left out: the run has"):
+        _, code, _ = compare(plain.folder, both)
+    assert code == 3
+    keys = load_run(plain.folder).setup.learned
+    assert keys is not None
+    is_learned = np.isin(row_keys([(row["text"],) for row in learned])[:, 0], keys.numpy())
+    known = [row for row, own in zip(learned, is_learned, strict=True) if own][:5]
+    with pytest.raises(DataError, match=r"5 of 5 texts of .* are learned by the run"):
+        compare(plain.folder, write(tmp_path / "known.csv", known))

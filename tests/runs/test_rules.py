@@ -97,6 +97,8 @@ def test_a_file_of_costs_is_read_and_its_mistakes_are_named(tmp_path: Path) -> N
     costs = read_costs(table(tmp_path / "costs.csv", rows), CLASSES)
     assert costs == [[0, 1, 0.5], [20, 0, 0.5]]
     assert read_costs(table(tmp_path / "costs.csv", rows[1:]), CLASSES) == [[0, 1], [20, 0]]
+    every = [("", "bug", 5)]
+    assert read_costs(table(tmp_path / "costs.csv", every), CLASSES) == [[0, 1], [5, 0]]
     for row, message in (
         (("x", "bug", 1), "row 0: expected given and predicted of bug, security or empty.*'x' is"),
         (("bug", "security", "much"), "and a number as cost; could not convert .* 'much'"),

@@ -21,7 +21,6 @@ from headscope.data.columns import (
     text_rows,
 )
 from headscope.data.rows import read_own
-from headscope.data.splits import row_keys
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
 from headscope.ground.files import check_links, write_free
 from headscope.ground.plain_rows import Row, from_csv_cell
@@ -35,7 +34,7 @@ from headscope.runs.folder import as_json
 from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.rules import rule_of, show_rule
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import texts_of
+from headscope.runs.texts import learned_by, texts_of
 from headscope.settings.commands import EvaluateConfig
 from headscope.settings.config import absolute
 
@@ -139,14 +138,6 @@ def _show(console: Console, title: str, scored: Scored, found: Scores) -> dict[s
 
 
 # Texts that a run has seen say nothing about others.
-
-
-def learned_by(run: Run, texts: list[tuple[str, ...]]) -> Bool[np.ndarray, " N"]:
-    """Tell which texts a run was trained or chosen on; none of an older run."""
-    if run.setup.learned is None:
-        return np.zeros(len(texts), bool)
-    found: np.ndarray = np.isin(row_keys(texts)[:, 0], run.setup.learned.numpy())
-    return found
 
 
 def show_learned(

@@ -23,6 +23,7 @@ from headscope.ground.errors import (
     RunError,
     UserError,
     listed,
+    warn,
 )
 from headscope.ground.files import check_links
 from headscope.ground.tables import write_frame
@@ -37,7 +38,7 @@ from headscope.results.drift import Observed, changes, observe
 from headscope.runs.prediction import best_device
 from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
-from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
+from headscope.runs.texts import learned_by, own_corpus, texts_and_labels, texts_of
 from headscope.settings.checks import message, override
 from headscope.settings.commands import DriftConfig, PageConfig, ReportConfig
 from headscope.tab.html import write_page
@@ -179,6 +180,13 @@ def _periods(config: DriftConfig, run: Run, look: Look) -> dict[str, Observed]:
     given = [*read_texts(config, columns_of(config, run), Counter())]
     if not given:
         raise DataError(f"{config.input}: has no texts")
+    is_learned = learned_by(run, [texts for _, texts in given])
+    if is_learned.any():  # which the run knows better than any new ones
+        count = f"{is_learned.sum()} of {len(given)} texts of {config.input}"
+        if is_learned.all():
+            raise DataError(f"{count} are learned by the run; give others")
+        warn(f"{count} are left out: the run has learned them")
+        given = [row for row, learned in zip(given, is_learned, strict=True) if not learned]
     observed = look([texts for _, texts in given])
     if config.by is None:
         return {Path(config.input).name: observed}

@@ -81,7 +81,8 @@ def precise(
 def read_costs(path: str, labels: list[str]) -> list[list[float]]:
     """Read what answers cost, [C, C], or with rows whose `predicted` is empty [C, C + 1].
 
-    A row whose `given` is empty is of every class. Without a row right answers cost 0, others 1.
+    A row whose `given` is empty is of every class but the predicted one. Without a row right
+    answers cost 0, others 1.
 
     Raises:
         DataError: for a class that the run does not know, or a cost that is no number.
@@ -93,8 +94,10 @@ def read_costs(path: str, labels: list[str]) -> list[list[float]]:
     for number, row in enumerate(read_rows(path, keys="")):
         try:
             place = answers.index(str(row["given"]).strip())
-            of_given = place if place < len(labels) else slice(None)
             answer = answers.index(str(row["predicted"]).strip())
+            of_given = [place]
+            if place == len(labels):  # a right answer does not cost that
+                of_given = [number for number in range(len(labels)) if number != answer]
             costs[of_given, answer] = float(row["cost"])
         except (KeyError, ValueError, TypeError) as error:
             expected = f"given and predicted of {listed(labels)} or empty, and a number as cost"

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from datasets import Dataset
+from jaxtyping import Bool
 
 from headscope.data.columns import numbers, text_rows
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
+from headscope.data.splits import row_keys
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.run import Run
@@ -88,3 +91,11 @@ def check_data(
     else:
         return
     raise RunError(f"run={folder}: {problem}; give it the data that it had, {remedy}")
+
+
+def learned_by(run: Run, texts: list[tuple[str, ...]]) -> Bool[np.ndarray, " N"]:
+    """Tell which texts a run was trained or chosen on; none of an older run."""
+    if run.setup.learned is None:
+        return np.zeros(len(texts), bool)
+    found: np.ndarray = np.isin(row_keys(texts)[:, 0], run.setup.learned.numpy())
+    return found
