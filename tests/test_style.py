@@ -26,7 +26,7 @@ CEILINGS: dict[str, float] = {
     "lines of JavaScript and CSS": 5_570,
     "nodes": 167_000,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 21_300,
-    "English words of the docs": 18_600,
+    "English words of the docs": 18_900,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.4,
