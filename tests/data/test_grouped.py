@@ -216,3 +216,12 @@ def test_folds_are_those_of_groups() -> None:
     groups = np.repeat(np.arange(30), 4)
     folds = assign_folds(groups, 5)
     assert all(len({*folds[groups == group]}) == 1 for group in range(30))
+
+
+def test_a_large_group_does_not_make_a_part_larger_than_asked() -> None:
+    groups = np.concatenate([np.zeros(300, int), 1 + np.arange(700) // 7])
+    labels = np.arange(1000) % 2
+    for seed in range(5):
+        is_off = cut_groups(labels, groups, 0.1, seed)
+        assert 80 <= is_off.sum() <= 120
+        assert not is_off[:300].any()

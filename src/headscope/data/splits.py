@@ -7,7 +7,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,8 @@ def cut_groups(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) 
     """Return which rows to cut off, as `cut` does, for groups of any size.
 
     They are dealt into up to 20 parts by scikit-learn's StratifiedGroupKFold, which keeps the
-    shares of the labels as far as groups let it; those of `share` are cut off.
+    shares of the labels as far as groups let it. Parts are cut off until they are `share` of the
+    rows, those first whose size is nearest to what it should be.
 
     Raises:
         ValueError: if there is one group, or no class has a text to spare.
@@ -124,12 +125,18 @@ def cut_groups(labels: np.ndarray, groups: np.ndarray, share: float, seed: int) 
     wanted = strata(labels, math.ceil(share * len(labels)))
     num_parts = min(MOST_PARTS, len(np.unique(groups)), int(np.bincount(wanted).max()))
     parts = StratifiedGroupKFold(num_parts, shuffle=True, random_state=seed)
-    count = max(1, round(share * num_parts))
     is_off = np.zeros(len(labels), bool)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class")
-        for _, rows in islice(parts.split(labels, wanted, groups), count):
-            is_off[rows] = True
+        of_parts = [rows for _, rows in parts.split(labels, wanted, groups)]
+    # A part with a group that is larger than it should be stays in train.
+    of_parts.sort(key=lambda rows: abs(len(rows) * num_parts - len(labels)))
+    missing = share * len(labels)
+    for rows in of_parts:
+        if is_off.any() and abs(missing - len(rows)) > abs(missing):  # nearer without it
+            break
+        is_off[rows] = True
+        missing -= len(rows)
     return _without_last(is_off, labels, groups)
 
 
