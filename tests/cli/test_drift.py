@@ -11,7 +11,7 @@ from rich.console import Console
 
 from headscope.cli.main import run as main_run
 from headscope.cli.pages import drift
-from headscope.data.splits import row_keys
+from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
 from headscope.runs.run import load_run
 from headscope.settings.checks import validate
@@ -147,7 +147,7 @@ def test_texts_that_the_run_has_learned_are_left_out(plain: Trained, tmp_path: P
     assert code == 3
     keys = load_run(plain.folder).setup.learned
     assert keys is not None
-    is_learned = np.isin(row_keys([(row["text"],) for row in learned])[:, 0], keys.numpy())
+    is_learned = np.isin(text_keys([(row["text"],) for row in learned])[:, 0], keys.numpy())
     known = [row for row, own in zip(learned, is_learned, strict=True) if own][:5]
     with pytest.raises(DataError, match=r"5 of 5 texts of .* are learned by the run"):
         compare(plain.folder, write(tmp_path / "known.csv", known))

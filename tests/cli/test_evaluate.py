@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from headscope.cli.evaluate import evaluate
-from headscope.data.splits import row_keys
+from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
 from headscope.runs.folder import load_model, save_model
 from headscope.runs.run import load_run
@@ -240,7 +240,7 @@ def test_texts_that_either_run_has_learned_are_left_out_of_a_comparison(
     other = plain.copy(tmp_path / "other")
     setup, model, chosen = load_model(other)
     texts = ["a sad day", "a lovely day", "a cold day"]
-    keys = torch.from_numpy(np.unique(row_keys([(text,) for text in texts[:2]])[:, 0]))
+    keys = torch.from_numpy(np.unique(text_keys([(text,) for text in texts[:2]])[:, 0]))
     save_model(other, replace(setup, learned=keys), model, chosen)
     data = OtherDataConfig(
         path=write(tmp_path / "new.csv", [{"text": text, "label": "bad"} for text in texts])

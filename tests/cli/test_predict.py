@@ -242,6 +242,16 @@ def test_reasons_are_the_words_that_decided(run: Path, tmp_path: Path) -> None:
     assert line["reasons"].lstrip("'") == row["reasons"]
 
 
+def test_reasons_of_a_cut_text_name_its_rest_as_an_explanation_does(tmp_path: Path) -> None:
+    folder = untrained(tmp_path / "run", TEXTS, DataConfig(max_length=4))
+    text = " ".join(TEXTS)
+    source = written(tmp_path / "in.jsonl", [{"text": text}])
+    label(folder, source, tmp_path / "out.jsonl", reasons=True)
+    (row,) = read(tmp_path / "out.jsonl")
+    assert row["reasons"] == load_run(folder).explain(text).word_line(5)
+    assert "the rest of the text" in row["reasons"]
+
+
 def test_costs_choose_the_prediction_and_where_it_abstains(run: Path, tmp_path: Path) -> None:
     """The dearest mistake is never risked, a dear one only where the others are unlikely."""
     folder = tmp_path / "run"

@@ -116,7 +116,7 @@ def kept(folder: Path, labels: list[str] | None = None, **settings: Any) -> tupl
 
 
 MADE = (
-    "headscope.data.splits.row_keys",
+    "headscope.data.splits.text_keys",
     "headscope.data.tokenizer.train_tokenizer",
     "headscope.data.datamodule.encode_rows",
     "headscope.data.evidence.known_ngrams",

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from headscope.data.columns import numbers, texts_among, tuples
 from headscope.data.splits import cut as cut_rows
-from headscope.data.splits import in_order, limited, row_keys
+from headscope.data.splits import in_order, limited, text_keys
 
 
 def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, int]:
     """Return what stays, what is cut off, and how many rows repeat another one nearly."""
-    keys = row_keys(tuples(dataset, texts_among(dataset.column_names)))
+    keys = text_keys(tuples(dataset, texts_among(dataset.column_names)))
     groups = in_order(keys[:, 1])
     is_off = cut_rows(numbers(dataset, "label"), groups, share, seed)
     sides = (dataset.select(np.flatnonzero(rows)) for rows in (~is_off, is_off))
@@ -24,7 +24,7 @@ def cut(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset, in
 
 
 def groups_of(*columns: list[str]) -> list[int]:
-    return in_order(row_keys(zip(*columns, strict=True))[:, 1]).tolist()
+    return in_order(text_keys(zip(*columns, strict=True))[:, 1]).tolist()
 
 
 def labelled(counts: dict[int, int]) -> Dataset:
@@ -70,7 +70,7 @@ def test_texts_whose_tokens_are_equal_have_one_key() -> None:
         ("ab", ""),
         ("A ", "\uff42"),
     ]
-    keys = row_keys(rows)[:, 0].tolist()
+    keys = text_keys(rows)[:, 0].tolist()
     assert keys[0] == keys[1]
     assert keys[3] == keys[5]
     assert len({*keys}) == 4
@@ -85,7 +85,7 @@ def test_no_text_stands_on_both_sides_in_another_width() -> None:
     labels = np.random.default_rng(0).integers(0, 2, 150).tolist()
     stays, off, repeated = cut(Dataset.from_dict({"text": plain + wide, "label": labels}), 0.2, 0)
     assert repeated == 75
-    sides = [{*row_keys(tuples(side, ["text"]))[:, 0]} for side in (stays, off)]
+    sides = [{*text_keys(tuples(side, ["text"]))[:, 0]} for side in (stays, off)]
     assert not sides[0] & sides[1]
 
 

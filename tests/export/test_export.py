@@ -356,6 +356,12 @@ def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:
     largest = sorted(sums.items(), key=lambda item: -item[1])[:5]
     assert found == "; ".join(f"{name} {value:+.2f}" for name, value in largest)
     assert "don't" in found or "3.14" in found
+    run.tokenizer.enable_truncation(4)
+    cut = run.tokenizer.encode("the film that is cut")
+    rest = f"the rest of the text {numbers[3]:+.2f}"
+    for has_rest in (True, False):
+        named = classify.reasons(cut, ("the film that is cut",), numbers[: len(cut)], has_rest)
+        assert (rest in named) == has_rest
 
 
 def test_a_long_word_is_not_kept(tmp_path: Path) -> None:

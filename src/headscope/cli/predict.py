@@ -18,7 +18,6 @@ from rich.console import Console
 
 from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
-from headscope.data.tokenizer import word_spans
 from headscope.ground.databases import query_rows, write_table
 from headscope.ground.errors import DataError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
@@ -96,8 +95,9 @@ def read_texts(
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
     source = (config.input, config.format, columns["text_column"])
-    rows = read_rows(*source, config.encoding, config.separator, keys="")
-    if config.sql is not None:
+    if config.sql is None:
+        rows = read_rows(*source, config.encoding, config.separator, keys="")
+    else:
         rows = query_rows(config.input, config.sql)
     for row in rows:
         where = f"{config.input}, row {counts['rows']}"
@@ -185,8 +185,7 @@ def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
     by_rows = map(TextBatches(texts).__getitem__, by_length(texts.lengths, SPLIT_TOKENS))
     for number, found in enumerate(split_texts(run.model, by_rows, run.reading), start=1):
         _, parts = rows[found.row]
-        encoding = run.tokenizer.encode(*parts)  # type: ignore[arg-type]
-        places = places_of(word_spans(encoding, parts))
+        places = places_of(run.words_of(parts))
         words = ranked_words(found.tokens[:, 0], places)[:WORDS_OF_REASON]
         lines[found.row] = word_line(words)
         bar.update(done + number, name=f"{done + number} texts explained")

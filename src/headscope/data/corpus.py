@@ -57,7 +57,7 @@ class Corpus:
     """
 
     # train, validation, test: columns text, text_pair (for pairs), label, row in the source, and
-    # two keys (`row_keys`)
+    # two keys (`text_keys`)
     splits: DatasetDict
     labels: list[str]  # the names of the classes
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
@@ -70,7 +70,7 @@ class Corpus:
             self.groups = in_order(self.groups[rows])
 
     def learned(self) -> np.ndarray:
-        """Return the keys of the texts of train and validation, sorted; see `row_keys`."""
+        """Return the keys of the texts of train and validation, sorted; see `text_keys`."""
         splits = (self.splits["train"], self.splits["validation"])
         return np.unique(np.concatenate([numbers(split, "key") for split in splits]))
 

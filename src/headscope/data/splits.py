@@ -31,7 +31,7 @@ from headscope.ground.files import digest
 from headscope.settings.config import DataConfig
 
 KEY_COLUMNS = ("key", "letters")  # beside the texts of a `Corpus`
-RECIPE = 1  # raise it when `row_keys` returns others, so that no cached ones are used
+RECIPE = 1  # raise it when `text_keys` returns others, so that no cached ones are used
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 FEWEST_GROUPS = 10
 ALIKE = 1.5
@@ -40,7 +40,7 @@ MOST_PARTS = 20  # that groups are dealt into
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
 
-def row_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
+def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
     """Return two keys of each row, a text or a pair, [N, 2] of int64.
 
     The first is the same where the default tokens are equal: it does not depend on case, full or
@@ -59,11 +59,11 @@ def row_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
 
 
 def with_keys(split: Dataset, cache: Path) -> Dataset:
-    """Add the `row_keys` of a split, from the cache, as columns."""
+    """Add the `text_keys` of a split, from the cache, as columns."""
     texts = column_digests(split, texts_among(split.column_names))
     name = digest([f"{RECIPE} {tokenizers.__version__}", *texts]).hex()
     path = cache / "keys" / f"{name}.safetensors"
-    keys = cached_arrays(path, lambda: {"keys": row_keys(text_rows(split)).copy()})["keys"]
+    keys = cached_arrays(path, lambda: {"keys": text_keys(text_rows(split)).copy()})["keys"]
     for column, of_rows in zip(KEY_COLUMNS, keys.T, strict=True):
         split = split.add_column(column, of_rows)
     return split

@@ -51,6 +51,7 @@ NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]
 LETTER = rf"[^\W{CHARACTERS}]"
 WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
 WORDS_OF_REASON = 5
+REST = "the rest of the text"  # which is not read
 # What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Texts = Sequence[tuple[str, ...]]
@@ -122,7 +123,7 @@ class Classifier:
         if self.words is not None:
             (words,) = self.words.run(["words"], tensors)
             for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
-                row["reasons"] = reasons(encoding, parts, sums)
+                row["reasons"] = reasons(encoding, parts, sums, "ngram_ids" in self.inputs)
         return [row | {"model": self.model} for row in rows]
 
     def tensors(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
@@ -174,8 +175,13 @@ def session_of(model: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
 
 
-def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str:
-    """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+def reasons(
+    encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray, has_rest: bool = False
+) -> str:
+    """Return the words that add most, such as `proprietary +2.60; under -0.41`.
+
+    With `has_rest`, of a network that reads n-grams, the rest of a cut text counts at [SEP].
+    """
     word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
     words: Counter[str] = Counter()
     pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
@@ -184,6 +190,8 @@ def reasons(encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray) -> str
             piece = texts[side][start:end]
             letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
             words[word_at[side][end - len(letters)]] += value
+    if has_rest and unread(encoding):
+        words[REST] += sums[len(encoding) - 1]
     largest = sorted(words.items(), key=lambda item: -abs(item[1]))
     return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from headscope.data.batching import TextBatches, by_length
-from headscope.data.tokenizer import word_spans
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import home, read_json
 from headscope.ground.tables import write_frame
@@ -98,8 +97,7 @@ def report_of(
     words = []
     for text in parts:
         own = texts[text.row]
-        encoding = run.tokenizer.encode(*own)  # type: ignore[arg-type]
-        found = word_spans(encoding, own, run.evidence is not None)
+        found = run.words_of(own)
         if run.config.tokenizer.lowercase:
             found = [word._replace(name=word.name.lower()) for word in found]
         words.append(found)

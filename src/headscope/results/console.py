@@ -92,7 +92,8 @@ def _comparisons(results: Results) -> Iterator[str]:
     """Yield how far the run is from each classifier that it is compared with, and what may help."""
     for other in results.compared.values():
         yield above(other.name, other.differences)
-    yield from filter(None, [what_would_help(results)])
+    if line := what_would_help(results):
+        yield line
 
 
 def what_would_help(results: Results) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
-from headscope.data.tokenizer import shown_tokens, word_spans
+from headscope.data.tokenizer import Word, shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
 from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
@@ -210,8 +210,12 @@ class Run:
         if explanation.against is not None:
             pair.append(self.labels.index(explanation.against))
         first, *rest = self.reading.scaled(of_empty[pair]).tolist()
-        words = word_spans(encoding, parts, self.evidence is not None)
-        return replace(explanation, empty=first - sum(rest), spans=words)
+        return replace(explanation, empty=first - sum(rest), spans=self.words_of(parts))
+
+    def words_of(self, parts: tuple[str, ...]) -> list[Word]:
+        """Return the words of a text or pair, and the rest of a text that is cut if it counts."""
+        encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
+        return word_spans(encoding, parts, self.evidence is not None)
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

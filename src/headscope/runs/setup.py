@@ -66,7 +66,7 @@ class Setup:
     """What the weights depend on. It is in the model's file, and in each checkpoint.
 
     `encoder` is a checkpoint's config.json, `evidence` are the known n-grams, `learned` the keys of
-    the training and validation texts, sorted: `headscope.data.splits.row_keys`.
+    the training and validation texts, sorted: `headscope.data.splits.text_keys`.
     """
 
     config: TrainConfig
@@ -188,7 +188,7 @@ class Chosen:
         temperature: divides the logits before they become probabilities.
         thresholds: with data.multi_label the probability from which each class is predicted.
         most_unknown: share of unknown tokens beyond which a text is unfamiliar.
-        curve: of confidence and accuracy, for target_accuracy; None with data.multi_label.
+        curve: of confidence and accuracy, which the page shows; None with data.multi_label.
         is_finished: whether training has ended.
     """
 

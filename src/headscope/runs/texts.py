@@ -11,7 +11,7 @@ from jaxtyping import Bool
 
 from headscope.data.columns import numbers, text_rows
 from headscope.data.corpus import Corpus, digests_of_split, load_corpus, load_split
-from headscope.data.splits import row_keys
+from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.run import Run
@@ -97,5 +97,5 @@ def learned_by(run: Run, texts: list[tuple[str, ...]]) -> Bool[np.ndarray, " N"]
     """Tell which texts a run was trained or chosen on; none of an older run."""
     if run.setup.learned is None:
         return np.zeros(len(texts), bool)
-    found: np.ndarray = np.isin(row_keys(texts)[:, 0], run.setup.learned.numpy())
+    found: np.ndarray = np.isin(text_keys(texts)[:, 0], run.setup.learned.numpy())
     return found

@@ -209,9 +209,7 @@ def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
         remedy += f" (with data.tokens_per_batch={wanted})"
     if checkpoint is not None and wanted > checkpoint.max_tokens:
         remedy = f"the checkpoint reads at most {checkpoint.max_tokens}"
-    what = "not read"
-    if data.evidence is not None and not data.config.text_pair_column:
-        what = "not read but counted"
+    what = "not read but counted" if data.rest_counts else "not read"
     warn(
         f"{share:.0%} of the training texts are cut at {length} tokens, and {data.unread:.0%} of "
         f"all tokens are {what}; {remedy}"
