@@ -265,7 +265,8 @@ def test_where_more_than_a_tenth_is_cut_a_note_says_what_is_lost_and_what_to_do(
     whole = np.array(lengths)
     config = DataConfig(max_length=256, tokens_per_batch=budget)
     unread = 1 - whole.clip(max=256).sum() / whole.sum()
-    data: Any = SimpleNamespace(config=config, whole_lengths=whole, unread=unread, evidence=None)
+    facts = {"whole_lengths": whole, "unread": unread, "rest_counts": False}
+    data: Any = SimpleNamespace(config=config, **facts)
     checkpoint: Any = None if most is None else SimpleNamespace(max_tokens=most)
     with pytest.warns(UserWarningMessage, match=note) if note else nullcontext():
         warn_of_cut(data, checkpoint)
