@@ -343,7 +343,7 @@ GROUPS = {
     "What the layer promises": layer_claims,
     "Additive and multiplicative attention": score_claims,
     "A classifier read out at [CLS]: only its heads tell texts apart": classifier_claims,
-    "Each logit is a sum over words, heads and biases: gates held fixed": exact_sum_claims,
+    "Each logit is a sum over words and biases, shared out over heads": exact_sum_claims,
 }
 
 
