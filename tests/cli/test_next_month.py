@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from headscope.ground.tables import write_rows
 from training_runs import reviews, write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "next-month.md").read_text(encoding="utf-8")
-ONCE = re.findall(r"^    (headscope .*|mkdir .*)$", PAGE, re.MULTILINE)
+ONCE = re.findall(r"^    (headscope .*|ln .*)$", PAGE, re.MULTILINE)
 (SCRIPT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+# A network that takes seconds, in the first run; the script takes its settings.
 SMALL = ("model.d_model=32", "model.feedforward_size=64", "inspection=off", "baseline=false")
-# As the page has it, with a network that takes seconds.
-SCRIPT = SCRIPT.replace('"data=files", *paths', f'"data=files", *paths, *{SMALL}')
 COMMAND = f"""#!/bin/bash
 small=""
 [ "$1" = train ] && small="{" ".join(SMALL)}"
@@ -63,11 +63,13 @@ def folder(tmp_path: Path) -> Path:
 def test_a_month_is_trained_compared_promoted_and_exported(folder: Path) -> None:
     month = f"{datetime.now(UTC).astimezone():%Y-%m}"
     wrong, tested = reviews(420)[0], reviews(420)[310]
-    rows = [{**row, "corrected": "bad"} for row in (wrong, tested)]
-    with (folder / "labels.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
+    listed = [
+        {**wrong, "key": "", "split": "train", "row": 0, "corrected": " bad "},
+        {**tested, "key": "", "split": "test", "row": 10, "corrected": "bad"},
+        {**tested, "key": "", "split": "test", "row": 11, "corrected": ""},
+    ]
+    listed[2]["text"] = reviews(420)[311]["text"]
+    write_rows(str(folder / "labels.csv"), listed, [])
     (folder / "serve.py").write_text("app = None\n")
     done = run_of(folder, f"{sys.executable} month.py")
     assert done.returncode == 0, done.stdout
@@ -81,7 +83,9 @@ def test_a_month_is_trained_compared_promoted_and_exported(folder: Path) -> None
     assert {path.name for path in (folder / f"data/{month}").iterdir()} == {
         *("texts.csv", "test.csv", "new.csv", "labels.csv")
     }
-    assert len((folder / "data/current/texts.csv").read_text().splitlines()) == 301
+    sizes = {"texts": 240 + 54, "test": 120 + 6}
+    for name, size in sizes.items():
+        assert len((folder / f"data/current/{name}.csv").read_text().splitlines()) == size + 1
     assert labels_of(folder / "data/current/texts.csv")[str(wrong["text"])] == "bad"
     assert labels_of(folder / "data/current/test.csv")[str(tested["text"])] == "bad"
     learned = json.loads((folder / f"runs/{month}/metrics.json").read_text())["data"]["sizes"]
@@ -97,6 +101,16 @@ def test_a_month_of_unknown_classes_or_worse_scores_changes_nothing(folder: Path
     done = run_of(folder, f"{sys.executable} month.py")
     assert done.returncode == 1
     assert "with --new-classes they are: {'typo'}" in done.stdout
+    write(folder / "new.csv", [{"text": "a lovely film", "label": " "}])
+    done = run_of(folder, f"{sys.executable} month.py --new-classes")
+    assert done.returncode == 1
+    assert "has rows without a label" in done.stdout
+    other = {"text": "another text", "key": "", "split": "train", "row": 0, "corrected": "bad"}
+    write_rows(str(folder / "labels.csv"), [other], [])
+    done = run_of(folder, f"{sys.executable} month.py")
+    assert done.returncode == 1
+    assert "labels.csv: row 0 has another text in data/current/texts.csv" in done.stdout
+    (folder / "labels.csv").unlink()
     flipped = [
         {"text": row["text"], "label": {"good": "bad", "bad": "good"}[str(row["label"])]}
         for row in reviews(420)[:240] * 2

@@ -198,8 +198,7 @@ def _print_notes(
     """Print what the reader of the answers should know."""
     rows = counts["rows"]
     if empty := counts["empty"]:
-        note = f"note: {empty} of {rows} texts are empty; they get the prediction for no text"
-        show_line(console, note)
+        show_line(console, f"note: {empty} of {rows} texts are empty, so unfamiliar")
     unfamiliar = counts["unfamiliar"]
     if abstains:
         abstained = f"abstained on {counts['abstained']} of {rows} texts"

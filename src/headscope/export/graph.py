@@ -33,7 +33,11 @@ from headscope.runs.rules import rule_of
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
 
-NOISY = ("torch.onnx._internal.exporter._registration", "onnxscript.optimizer._constant_folding")
+NOISY = (
+    "onnx_ir",
+    "torch.onnx._internal.exporter._registration",
+    "onnxscript.optimizer._constant_folding",
+)
 # Of the example that is traced: all different, or two sizes would be taken for one.
 SHAPE = (5, 3)  # texts, tokens
 NUM_NGRAMS = 7

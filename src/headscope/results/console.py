@@ -57,7 +57,9 @@ def show_results(console: Console, results: Results) -> None:
         rows[f"at temperature {results.temperature:.3f}"] = results.tempered["test"]
     for other in results.compared.values():
         rows[other.name] = other.scores
-    title = f"test split of {Path(results.config.data.path).name}, {len(results.targets)} texts"
+    data = results.config.data
+    source = Path(data.file_of(data.test_split or "test")).name
+    title = f"test split of {source}, {len(results.targets)} texts"
     show_scores(console, title, rows)
     if len(results.targets) < FEW_TEXTS:
         show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")

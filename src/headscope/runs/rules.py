@@ -135,7 +135,7 @@ def show_rule(
     every = ("all", counts.sum(axis=0).tolist())
     table = [*zip(run.labels, counts.tolist(), strict=True), every]
     rows = [_cells(label, *numbers) for label, numbers in table]
-    headings = ["texts answered", "answers right", "precision", "95 % interval"]
+    headings = ["its texts answered", "its answers right", "precision", "95 % interval"]
     console.print(plain_table(["class"], headings, rows))
     content: dict[str, Any] = {"all": table[-1][1], "classes": dict(table[:-1])}
     costs = np.array(rule.costs or np.empty((0, 0)))
