@@ -180,7 +180,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.cuts = [0]  # where a batch begins among the texts by growing length
         start = 0
         # Wherever the draw of a pass begins, no place has a longer text than at its end.
-        longest = self.buckets[self._drawn(np.argsort(self.buckets, kind="stable"), 1)] * BUCKET
+        longest = self.buckets[self._drawn(np.argsort(self.buckets, kind="stable"), 1.0)] * BUCKET
         for row, length in enumerate(longest):
             if row > start and (row - start + 1) * length > tokens_per_batch:
                 self.cuts.append(start := row)
