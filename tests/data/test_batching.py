@@ -1,6 +1,7 @@
 """Batches keep to the budget, hold every row once, and come in an order that seed and epoch decide."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -36,9 +37,9 @@ def texts(lengths: np.ndarray, with_segments: bool = False) -> EncodedTexts:
     return EncodedTexts(np.array(ids, np.int32), starts, segments if with_segments else None, 0)
 
 
-def loader(lengths: np.ndarray = LENGTHS, budget: int = 200, seed: int | None = 0) -> BatchLoader:
-    batches = TextBatches(texts(lengths), np.arange(len(lengths)) % 3)
-    return BatchLoader(batches, TokenBudgetSampler(lengths, budget, seed))
+def loader(shares: np.ndarray | None = None) -> BatchLoader:
+    batches = TextBatches(texts(LENGTHS), np.arange(len(LENGTHS)) % 3)
+    return BatchLoader(batches, TokenBudgetSampler(LENGTHS, 200, seed=0, shares=shares))
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,6 +87,17 @@ def test_without_a_seed_the_short_texts_come_first_in_their_own_order() -> None:
     assert epoch(sampler) == epoch(sampler, 1) == [[1, 3, 5], [2], [0], [4]]
 
 
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_processes_share_the_batches_of_texts_drawn_by_shares(world_size: int) -> None:
+    shares = 1.0 + np.arange(200) % 7
+    places = [(0, rank, world_size, 1, shares) for rank in range(world_size)]
+    ranks = [TokenBudgetSampler(LENGTHS, 64, *place) for place in places]
+    shared = [tuple(rows) for rank in ranks for rows in epoch(rank)]
+    alone = epoch(TokenBudgetSampler(LENGTHS, 64, 0, shares=shares))
+    assert Counter(shared) <= Counter(map(tuple, alone))
+    assert {len(rank) for rank in ranks} == {len(alone) // world_size}
+
+
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_processes_share_the_batches_in_rounds_of_neighbours(world_size: int) -> None:
     buckets = -(-LENGTHS // 8)
@@ -111,6 +123,33 @@ def test_batches_that_fill_no_round_are_left_out_and_others_in_each_epoch() -> N
     seen = [{row for rank in ranks for (row,) in epoch(rank, number)} for number in range(11)]
     assert [len(found) for found in seen] == [9] * 11
     assert all(sum(row in found for found in seen) > 4 for row in range(11))
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths=some_lengths, budget=st.integers(64, 300), number=st.integers(0, 5), data=st.data())
+def test_texts_drawn_by_shares_come_as_often_as_expected_within_the_budget(
+    lengths: np.ndarray, budget: int, number: int, data: st.DataObject
+) -> None:
+    some_shares = st.lists(st.floats(0.01, 1), min_size=len(lengths), max_size=len(lengths))
+    shares = np.array(data.draw(some_shares))
+    sampler = TokenBudgetSampler(lengths, budget, seed=1, shares=shares)
+    batches = epoch(sampler, number)
+    assert all(len(rows) * lengths[rows].max() <= budget for rows in batches)
+    assert len(batches) == len(sampler) == len(epoch(sampler, number + 1))
+    counts = np.bincount([*itertools.chain(*batches)], minlength=len(lengths))
+    assert counts.sum() == len(lengths)
+    assert (abs(counts - len(lengths) * shares / shares.sum()) < 1 + 1e-9).all()
+
+
+def test_each_class_has_its_share_of_the_draws_and_each_pass_its_own() -> None:
+    labels = np.repeat([0, 1, 2], [160, 35, 5])
+    shares = np.bincount(labels)[labels] ** -0.5
+    sampler = TokenBudgetSampler(LENGTHS, 200, seed=1, shares=shares)
+    passes = [[row for rows in epoch(sampler, number) for row in rows] for number in range(9)]
+    for rows in passes:
+        roots = np.sqrt([160, 35, 5])
+        assert np.bincount(labels[rows]) == pytest.approx(200 * roots / roots.sum(), abs=6)
+    assert len({*map(frozenset, passes)}) == 9
 
 
 def test_a_batch_holds_the_texts_of_its_rows_padded_to_the_longest() -> None:
@@ -146,14 +185,17 @@ def rows_of(batches: BatchLoader) -> list[list[int]]:
     return [batch.rows.tolist() for batch in batches]
 
 
+@pytest.mark.parametrize("shares", [None, np.arange(1, 201)])
 @pytest.mark.parametrize("stop", [1, 5])
-def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(stop: int) -> None:
-    stopped = loader()
+def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(
+    stop: int, shares: np.ndarray | None
+) -> None:
+    stopped = loader(shares)
     stopped.sampler.set_epoch(2)
     whole = list(stopped.sampler)
     done = [batch.rows.tolist() for batch in itertools.islice(iter(stopped), stop)]
     state = stopped.state_dict()
-    resumed = loader()
+    resumed = loader(shares)
     resumed.load_state_dict(state)
     resumed.sampler.set_epoch(2)
     assert done + rows_of(resumed) == whole

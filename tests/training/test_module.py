@@ -3,9 +3,11 @@
 import copy
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from string import ascii_lowercase
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -24,6 +26,7 @@ from headscope.training.module import (
     chosen_precision,
     has_fast_bfloat16,
 )
+from headscope.training.prepare import prepare
 from headscope.training.train import train
 from training_runs import configured
 
@@ -69,17 +72,25 @@ def test_the_weights_of_ngrams_learn_as_far_in_several_passes_as_in_one(tmp_path
     assert [group["lr"] for group in others] == [config.optimizer.learning_rate] * 2
 
 
-def test_ten_classes_or_more_are_weighted_by_the_root_of_inverse_frequency(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_classes", "weights"), [(11, "auto"), (9, "auto"), (11, "none")])
+def test_texts_of_ten_classes_or_more_are_drawn_by_the_root_of_inverse_frequency(
+    num_classes: int, weights: str, tmp_path: Path
+) -> None:
     words = [f"{first}{second}" for first in ascii_lowercase for second in ascii_lowercase]
-    rows = [{"text": f"{word} it", "label": f"c{n % 20 % 11}"} for n, word in enumerate(words)]
-    config = configured(tmp_path, rows)
-    data = TextDataModule(config.data, config.tokenizer, seed=0, evidence=True)
-    setup = Setup(config, data.corpus.labels, data.tokenizer, {}, evidence=data.evidence)
-    counts = torch.bincount(torch.from_numpy(data.labels("train")))
-    weights = build_module(setup, data, None).class_weights
-    assert weights is not None
-    torch.testing.assert_close(weights * counts.sqrt(), weights[0] * counts[0].sqrt().expand(11))
-    assert weights.unique().numel() > 1
+    rows = [
+        {"text": f"{word} it", "label": f"c{n % 20 % num_classes:02}"}
+        for n, word in enumerate(words)
+    ]
+    config = override(configured(tmp_path, rows), {"optimizer.class_weights": weights})
+    prepared = prepare(config, tmp_path / "run", nullcontext, lambda facts: None)
+    labels = prepared.data.labels("train")
+    rows_of_epoch = [row for rows in prepared.data.sampler("train") for row in rows]
+    shares = np.bincount(labels).astype(float)
+    if (num_classes, weights) == (11, "auto"):
+        shares **= 0.5
+    drawn = np.bincount(labels[rows_of_epoch])
+    assert drawn == pytest.approx(len(labels) * shares / shares.sum(), abs=3)
+    assert prepared.module.class_weights is None
 
 
 def test_the_loss_of_validation_is_the_mean_over_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:

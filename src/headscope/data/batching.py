@@ -142,7 +142,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
 
     A longer text is a batch of its own. Texts are sorted by bucket, shuffled within each, cut into
     batches, and the batches shuffled, in the same way for the same seed and epoch. The cuts depend
-    on the lengths alone, so every epoch has as many batches.
+    on lengths and shares alone, so every epoch has as many batches.
 
     Several processes take a batch each in every round. The batches of a round are neighbours in
     length, so that none waits long for another. In training, batches that fill no round are left
@@ -156,6 +156,7 @@ class TokenBudgetSampler(Sampler[list[int]]):
         rank: which batch of a round this process takes.
         world_size: N, how many processes share the batches.
         passes: how often an epoch goes over the texts, each time in another order.
+        shares: with a seed, draw each text in proportion to this; None: each comes once in a pass.
     """
 
     def __init__(
@@ -166,8 +167,11 @@ class TokenBudgetSampler(Sampler[list[int]]):
         rank: int = 0,
         world_size: int = 1,
         passes: int = 1,
+        shares: np.ndarray | None = None,
     ) -> None:
         self.buckets = -(-lengths // BUCKET)  # rounded up
+        # How often each text is to come in a pass.
+        self.expected = None if shares is None else shares * (len(shares) / shares.sum())
         self.seed = seed
         self.epoch = 0
         self.rank = rank
@@ -175,7 +179,9 @@ class TokenBudgetSampler(Sampler[list[int]]):
         self.passes = passes
         self.cuts = [0]  # where a batch begins among the texts by growing length
         start = 0
-        for row, length in enumerate(np.sort(self.buckets) * BUCKET):
+        # Wherever the draw of a pass begins, no place has a longer text than at its end.
+        longest = self.buckets[self._drawn(np.argsort(self.buckets, kind="stable"), 1.0)] * BUCKET
+        for row, length in enumerate(longest):
             if row > start and (row - start + 1) * length > tokens_per_batch:
                 self.cuts.append(start := row)
         self.cuts.append(len(lengths))
@@ -201,13 +207,31 @@ class TokenBudgetSampler(Sampler[list[int]]):
             mine: Iterable[int] = range(self.rank, count, self.world_size)
         else:
             random = np.random.default_rng([self.seed, number])
-            rows = np.lexsort([random.random(len(self.buckets)), self.buckets])
+            rows = self._shuffled(np.arange(len(self.buckets)), random)
+            if self.expected is not None:
+                rows = self._shuffled(self._drawn(rows, random.random()), random)  # copies apart
             drawn = np.random.default_rng([number, self.seed]).permutation(count)
             whole = np.sort(drawn[count % self.world_size :])  # as many as fill their rounds
             rounds = whole.reshape(-1, self.world_size)
             mine = [random.permutation(each)[self.rank] for each in random.permutation(rounds)]
         for cut in mine:
             yield rows[self.cuts[cut] : self.cuts[cut + 1]].tolist()
+
+    def _drawn(self, rows: np.ndarray, offset: float) -> np.ndarray:
+        """Return as many rows, each as often as expected, rounded up or down.
+
+        Each row has a stretch as long as it is expected on a line from 0 to N; the row at `offset`
+        is drawn, and at each point 1 further on (systematic sampling, Madow and Madow 1944).
+        """
+        if self.expected is None:
+            return rows
+        ends = self.expected[rows].cumsum()
+        places = np.searchsorted(ends, np.arange(len(rows)) + offset)
+        return rows[np.minimum(places, len(rows) - 1)]
+
+    def _shuffled(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Return rows by growing bucket, in random order within each."""
+        return rows[np.lexsort([random.random(len(rows)), self.buckets[rows]])]
 
 
 def by_length(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[list[int]]:

@@ -80,6 +80,7 @@ class TextDataModule(LightningDataModule):
         self.config = config
         self.seed = seed
         self.passes = 1  # over the training texts in an epoch
+        self.shares: np.ndarray | None = None  # in which training texts are drawn
         self.cache = cache_folder(config.cache_dir, config.cache_gb)
         with phase("reading texts"):
             self.corpus: Corpus = load_corpus(config)
@@ -177,7 +178,8 @@ class TextDataModule(LightningDataModule):
             place = (dist.get_rank(), dist.get_world_size())
         seed = self.seed if role == "train" else None
         passes = self.passes if role == "train" else 1
-        sampler = TokenBudgetSampler(lengths, budget, seed, *place, passes)
+        shares = self.shares if role == "train" else None
+        sampler = TokenBudgetSampler(lengths, budget, seed, *place, passes, shares)
         num_batches = len(sampler.cuts) - 1
         if num_batches >= sampler.world_size:
             return sampler

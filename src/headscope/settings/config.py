@@ -322,7 +322,7 @@ class OptimizerConfig(Settings):
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
     class_weights: Literal["auto", "none", "balanced"] = key(
-        "auto", "balanced: by inverse frequency; auto: by its square root, from ten classes on"
+        "auto", "balanced: inverse frequency; auto: draw rare ones more often, from ten classes on"
     )
 
 

@@ -24,7 +24,7 @@ from headscope.ground.errors import warn
 from headscope.model.checkpoint import Checkpoint
 from headscope.model.classifier import TokenEvidence
 from headscope.model.ensemble import Ensemble
-from headscope.model.objective import ONE_CLASS, Objective, SingleLabel
+from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
@@ -39,7 +39,6 @@ STEPS_BETWEEN_LOGS = 20
 WIDE = 128  # from this width on bfloat16 pays on a CPU, if its products are so much faster
 MUCH_FASTER = 1.5
 ROUNDS = 10  # the quickest of them counts, whatever else the machine does
-MANY_CLASSES = 10  # from here on rare ones need weights: of fewer, the loss rises and F1 does not
 
 
 class ClassifierModule(LightningModule):
@@ -239,13 +238,9 @@ def build_module(
     objective = Chosen().objective(config)
     classes = torch.from_numpy(data.labels("train"))
     weights = None
-    has_many = isinstance(objective, SingleLabel) and len(labels) >= MANY_CLASSES
-    weighting = config.optimizer.class_weights
-    if weighting == "balanced" or (weighting == "auto" and has_many):
+    if config.optimizer.class_weights == "balanced":
         counts = torch.from_numpy(class_counts(data.labels("train"), len(labels)))
         weights = objective.balanced_weights(counts.float(), len(classes))
-        if weighting == "auto":
-            weights = weights.sqrt()
     if checkpoint is not None:
         unknown = unknown_share(data.tokenizer, data.encoded["train"]).mean()
         if unknown > MOST_UNKNOWN:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import nn
 
@@ -36,6 +37,7 @@ from headscope.training.resume import Resumed, check_resumed, load_last
 MOST_CUT = 0.1  # of the training texts; beyond it is said
 FEW_TEXTS = 1_000  # of fewer, with model.features, several networks learn
 MEMBERS = 5
+MANY_CLASSES = 10  # from here on texts of rare ones are drawn more often: of fewer, F1 did not rise
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _texts(
     evidence = config.model.evidence if before is None else before.evidence or False
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
     config = replace(config, data=data.config)  # with the length that auto chose
+    data.shares = _shares(config, data.labels("train"))
     steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
     data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
     labels = data.corpus.labels
@@ -195,6 +198,15 @@ def _texts(
         config = _with_members(config, len(data.encoded["train"].lengths))
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
+
+
+def _shares(config: TrainConfig, labels: np.ndarray) -> np.ndarray | None:
+    """Return n_c^-1/2 for each text of a class with n_c texts; None: each comes once in a pass."""
+    is_auto = config.optimizer.class_weights == "auto" and not config.data.multi_label
+    if not is_auto or labels.max() + 1 < MANY_CLASSES:
+        return None
+    shares: np.ndarray = np.bincount(labels)[labels] ** -0.5
+    return shares
 
 
 def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
