@@ -20,6 +20,8 @@ at 20,000 characters. The packages of the manual pages (Debian 12, 2026-11-27):
     dpkg libpam-modules libxi-dev udev xfsprogs openssh-client procmail snmp ldap-utils
     dovecot-core netsniff-ng ntfs-3g nfs-kernel-server auditd libxt-dev samba nfs-common
     man-db autofs bpftool coreutils mount
+
+Takes less than 2 minutes. Prints a table: texts, classes and words of each set.
 """
 
 import csv
@@ -121,12 +123,13 @@ def write(name: str, rows: Rows) -> None:
     with Path(f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("text", "label"), *kept])
     words = sorted(len(text.split()) for text, _ in kept)
-    found = Counter(label for _, label in kept)
-    print(f"{name}: {len(kept)} texts, median {words[len(words) // 2]} words, {dict(found)}")
+    classes = len({label for _, label in kept})
+    print(f"| {name} | {len(kept)} | {classes} | {words[len(words) // 2]} |")
 
 
 def main(extracted: Path, of_mails: Path) -> None:
-    """Write the four sets."""
+    """Write the four sets, and print the table."""
+    print("| set | texts | classes | words, median |\n|---|---:|---:|---:|")
     write("pages", pages(extracted))
     write("licences", full_licences())
     write("mails", mails(of_mails))
