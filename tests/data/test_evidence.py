@@ -19,7 +19,8 @@ from headscope.data.evidence import (
     known_ngrams,
     log_count_ratios,
 )
-from headscope.data.tokenizer import train_tokenizer, trained_tokenizer
+from headscope.data.ngrams import tokens_of_words
+from headscope.data.tokenizer import REST, train_tokenizer, trained_tokenizer, word_spans
 from headscope.settings.config import TokenizerConfig
 
 SPECIAL = None
@@ -274,6 +275,31 @@ def test_what_is_not_read_counts_at_the_last_token(tmp_path: Path) -> None:
     wanted = [(ngram, min(place, 4)) for ngram, place in ngrams(64, 0)]
     assert ngrams(5, 0) == sorted(wanted)
     assert sum(place == 4 for _, place in wanted) > 8
+
+
+def test_the_rest_of_a_text_is_spread_over_its_last_tokens(tmp_path: Path) -> None:
+    """Of 20 tokens that are read and 42 that are left, 5 carry 47 words, the first of them 10."""
+    texts = [(" ".join(f"w{number}" for number in range(60)),)] * 4
+    tokenizer = trained_tokenizer(
+        [text for (text,) in texts], TokenizerConfig("words", 300, 1), 64, tmp_path
+    )
+    tokenizer.enable_truncation(20)
+    empty = KnownNgrams(np.zeros(0, np.uint64))
+    words = encode_texts(tokenizer, texts, empty).words
+    assert words is not None
+    encoded = encode_texts(tokenizer, texts, known_ngrams(words))
+    assert encoded.evidence is not None
+    start, end = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    read = [tokenizer.token_to_id(f"w{number}") for number in range(14)]
+    assert encoded.ids[:20].tolist() == [start, *read, *[end] * 5]
+    counted = tokens_of_words(np.array([20]), np.array([62]))
+    assert counted[:15].tolist() == list(range(15))
+    assert np.bincount(counted)[15:].tolist() == [10, 9, 10, 9, 9]
+    assert set(encoded.evidence.of([0]).places.tolist()) == set(range(1, 20))
+    (text,) = texts[0]
+    *before, last = word_spans(tokenizer.encode(text), (text,), has_rest=True)
+    assert [word.name for word in before] == text.split()[:14]
+    assert last == (REST, 15, 20)
 
 
 def test_ngrams_of_a_wider_batch_stay_at_their_tokens() -> None:

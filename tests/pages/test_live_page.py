@@ -67,7 +67,7 @@ NGRAMS = """([content, keys, ratios, texts]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   const table = BigUint64Array.from(keys, BigInt);
   const evidence = new modules.evidence.Evidence(table, ratios, 1, tokenizer);
-  const read = texts.map(text => tokenizer.encode([text]));
+  const read = texts.map(text => tokenizer.encode([text], true));
   return read.map(({ pieces, rest }) => [...evidence.ofTokens(pieces, rest)]);
 }"""
 ENCODE = """([content, rows]) => {

@@ -25,7 +25,7 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.ngrams import beginning, ranges, unread
+from headscope.data.ngrams import beginning, ranges, unread, with_rest
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -70,18 +70,18 @@ def encode_rows(
     words = array("i")
     word_counts = []
     for encoding, parts in zip(encodings, rows, strict=True):
-        ids.fromlist(encoding.ids)  # twice as fast as NumPy, which first looks for a type
+        read = encoding.ids if vocabulary is None else with_rest(encoding.ids, encoding)
+        ids.fromlist(read)  # twice as fast as NumPy, which first looks for a type
         if is_pair:
             segments.fromlist(encoding.type_ids)
         if vocabulary is not None:
             tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = unread(encoding)  # at [SEP] it counts
-            of_text = [
+            tokens[-1:-1] = unread(encoding)
+            words.extend(
                 NO_WORD if part is None else vocabulary.number(parts[part][start:end])
                 for (start, end), part in tokens
-            ]
-            words.fromlist(of_text)
-            word_counts.append(len(of_text))
+            )
+            word_counts.append(len(tokens))
     starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(

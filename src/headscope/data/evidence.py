@@ -16,8 +16,9 @@ of a text is counted in the other folds alone (cross-fitting; the cure for the l
 encoding: Micci-Barreca 2001). That of other texts has all counts. `TextDataModule` deals the folds,
 `headscope.model.classifier.TokenEvidence` reads the counts without a text's own.
 
-**What is not read counts too.** The words beyond max_length are at the last token, [SEP], whose
-evidence is scaled down by `headscope.model.classifier.TokenEvidence`; pairs of texts have no rest.
+**What is not read counts too.** A text beyond max_length ends in several [SEP], a quarter of its
+tokens at most, and each has the n-grams of a section of what stands there and after it, scaled down
+by `headscope.model.classifier.TokenEvidence`; pairs of texts have no rest.
 
 Letters: N texts, W distinct words, n known n-grams, C classes, K folds, M n-grams of a batch.
 """
@@ -34,7 +35,15 @@ from jaxtyping import Int
 from scipy.sparse import coo_matrix, csc_matrix, csr_matrix
 from torch import Tensor
 
-from headscope.data.ngrams import NO_KEY, context_keys, is_character, numbers_of, ranges, word_keys
+from headscope.data.ngrams import (
+    NO_KEY,
+    context_keys,
+    is_character,
+    numbers_of,
+    ranges,
+    tokens_of_words,
+    word_keys,
+)
 from headscope.data.tokenizer import normal_form
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
@@ -118,7 +127,7 @@ class NgramTexts:
     def of(self, rows: Sequence[int] | np.ndarray, length: int | None = None) -> Ngrams:
         """Return the n-grams of a batch of rows, padded to `length`, by default the longest.
 
-        Those of what is not read are at the last token.
+        Those of what is not read are at the last tokens.
         """
         rows = np.asarray(rows)
         starts = self.texts.starts[rows]
@@ -126,7 +135,7 @@ class NgramTexts:
         tokens = ranges(starts, counts)
         lengths = self.texts.lengths[rows]
         first = np.arange(len(lengths)) * (length or lengths.max())
-        places = np.minimum(ranges(first, counts), np.repeat(first + lengths - 1, counts))
+        places = np.repeat(first, counts) + tokens_of_words(lengths, counts)
         words = self.texts.word_ids[tokens]
         begin = self.word_starts[:-1][words]
         counts = self.word_starts[1:][words] - begin

@@ -61,6 +61,34 @@ def unread(encoding: Any) -> list[tuple[tuple[int, int], int]]:
     ]
 
 
+def sections(read: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return how many of a text's last tokens carry its rest, a section each.
+
+    One for every 8 tokens that are left, and at most a quarter of those that are read.
+    """
+    return np.minimum(np.maximum(read // 4, 1), -(-left // 8))
+
+
+def with_rest(values: list[Any], encoding: Any) -> list[Any]:
+    """Return what each token of a text is, where the last ones, like [SEP], carry its rest."""
+    count = int(sections(np.array(len(values)), np.array(len(unread(encoding)))))
+    return values[: len(values) - count] + values[-1:] * count
+
+
+def tokens_of_words(read: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return which token of its text each word counts at, end to end.
+
+    Args:
+        read: the tokens of each text that are read, [N].
+        counts: the words of each text, the last of them that of [SEP], [N].
+    """
+    left = counts - read
+    ends = np.maximum(sections(read, left), 1)
+    past = ranges(ends - read, counts)  # from the first token that carries the rest
+    section = past * np.repeat(ends, counts) // np.repeat(left + ends, counts)
+    return np.repeat(read - ends, counts) + np.where(past < 0, past, section)
+
+
 def is_character(word: str) -> bool:
     """Tell whether a word is one character of a script without spaces."""
     return CHARACTER.fullmatch(word) is not None

@@ -22,7 +22,7 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.ngrams import CHARACTERS, HAN, beginning, unread
+from headscope.data.ngrams import CHARACTERS, HAN, beginning, unread, with_rest
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
 from headscope.ground.mecab import (
@@ -53,7 +53,7 @@ KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
 MOST_SPECIAL = 16  # tokens around a text or pair
-REST = "the rest of the text"  # as the last token is named where what is not read counts
+REST = "the rest of the text"  # as the last tokens are named where what is not read counts
 
 
 def normal_form(text: str) -> str:
@@ -294,20 +294,21 @@ def token_places(encoding: Encoding, texts: Sequence[str]) -> list[tuple[int, in
 def word_spans(encoding: Encoding, texts: Sequence[str], has_rest: bool = False) -> list[Word]:
     """Return the words and signs of a text or pair, in order; special tokens are in none.
 
-    But with `has_rest`, for a model that reads n-grams, the last token is the rest of a cut text.
+    But with `has_rest`, for a model that reads n-grams, the last ones are the rest of a cut text.
 
     Tokens of one word are neighbours whose nearest letters are of one word of `units_of`. A space
     that is a token of its own goes with the word after it.
     """
     places = token_places(encoding, texts)
+    sides = with_rest(encoding.sequence_ids, encoding) if has_rest else encoding.sequence_ids
     ends = [0] * len(texts)  # what is read of each text: only that counts, here and in the page
-    for (_, end), side in zip(places, encoding.sequence_ids, strict=True):
+    for (_, end), side in zip(places, sides, strict=True):
         if side is not None:
             ends[side] = max(ends[side], end)
     units = [units_of(text[:end]) for text, end in zip(texts, ends, strict=True)]
     words: list[Word] = []
     last: tuple[int | None, int | None] = (None, None)  # of the token before: its text and unit
-    for token, ((start, end), side) in enumerate(zip(places, encoding.sequence_ids, strict=True)):
+    for token, ((start, end), side) in enumerate(zip(places, sides, strict=True)):
         if side is not None:
             is_after_space = last == (side, None)
             joins = is_after_space or (start < end and last == (side, units[side][start]))
@@ -316,5 +317,5 @@ def word_spans(encoding: Encoding, texts: Sequence[str], has_rest: bool = False)
             words.append(Word(visible(name), first, token + 1))
         last = (side, units[side][end - 1] if side is not None and start < end else None)
     if has_rest and unread(encoding):
-        words.append(Word(REST, len(places) - 1, len(places)))
+        words.append(Word(REST, sides.index(None, 1), len(places)))
     return words

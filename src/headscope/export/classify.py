@@ -37,7 +37,9 @@ from ngrams import (
     is_character,
     numbers_of,
     ranges,
+    tokens_of_words,
     unread,
+    with_rest,
     word_keys,
 )
 from plain_rows import Row, as_text, format_of, renamed, rows_of
@@ -112,7 +114,7 @@ class Classifier:
             probabilities = dict(zip(columns, share, strict=True))
             rows.append({"prediction": names} | probabilities)
         if self.rule is not None:
-            ids = np.concatenate([encoding.ids for encoding in encodings])
+            ids = np.concatenate([*map(self.ids, encodings)])
             starts = np.cumsum([0, *map(len, encodings)])
             kinds = (self.settings["ends"], self.settings["unknown"])
             unknown = share_of_unknown(ids, starts, *kinds)
@@ -132,12 +134,16 @@ class Classifier:
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
         for row, encoding in enumerate(encodings):
-            tensors["input_ids"][row, : len(encoding)] = encoding.ids
+            tensors["input_ids"][row, : len(encoding)] = self.ids(encoding)
             tensors["attention_mask"][row, : len(encoding)] = 1
             tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
         if "ngram_ids" in self.inputs:
             tensors |= self.evidence(encodings, texts)
         return {name: tensors[name] for name in self.inputs}
+
+    def ids(self, encoding: Encoding) -> list[int]:
+        """Return the tokens of a text, the last of which may carry its rest."""
+        return with_rest(encoding.ids, encoding) if "ngram_ids" in self.inputs else encoding.ids
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
@@ -146,12 +152,12 @@ class Classifier:
         places = []
         for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
             tokens: Any = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = unread(encoding)  # at [SEP] it counts
+            tokens[-1:-1] = unread(encoding)
             for (start, end), part in tokens:
                 piece = "" if part is None else parts[part][start:end]
                 word = kept_word(piece) if len(piece) <= MOST_KEPT else word_of(piece)
                 numbers.append(words.setdefault(word, len(words)))
-            own = np.minimum(np.arange(len(tokens)), len(encoding) - 1)
+            own = tokens_of_words(np.array([len(encoding)]), np.array([len(tokens)]))
             places.append(row * len(encodings[0]) + own)
         keys, starts = word_keys([*words])
         first = keys[starts[:-1]]
@@ -180,18 +186,19 @@ def reasons(
 ) -> str:
     """Return the words that add most, such as `proprietary +2.60; under -0.41`.
 
-    With `has_rest`, of a network that reads n-grams, the rest of a cut text counts at [SEP].
+    With `has_rest`, of a network that reads n-grams, the rest of a cut text counts at its end.
     """
     word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
     words: Counter[str] = Counter()
-    pieces = zip(encoding.offsets, encoding.sequence_ids, sums.tolist(), strict=False)
+    sides = with_rest(encoding.sequence_ids, encoding) if has_rest else encoding.sequence_ids
+    pieces = zip(encoding.offsets, sides, sums.tolist(), strict=False)
     for (start, end), side, value in pieces:
         if side is not None and start < end:
             piece = texts[side][start:end]
             letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
             words[word_at[side][end - len(letters)]] += value
     if has_rest and unread(encoding):
-        words[REST] += sums[len(encoding) - 1]
+        words[REST] += sums[sides.index(None, 1) : len(encoding)].sum()
     largest = sorted(words.items(), key=lambda item: -abs(item[1]))
     return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
 

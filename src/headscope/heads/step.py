@@ -20,7 +20,7 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.ngrams import unread
+from headscope.data.ngrams import unread, with_rest
 from headscope.data.tokenizer import (
     copied,
     shown_tokens,
@@ -104,9 +104,17 @@ def make_probe(
     with panics_as_errors():
         encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
     text = text_of(tokenizer, encoding, texts, label, readout)
-    if evidence is not None and unread(encoding):  # at the last token it counts
+    if evidence is not None and unread(encoding):  # at the last tokens it counts
         words: list[tuple[str, int, int]] = [*word_spans(encoding, texts, has_rest=True)]
-        text = replace(text, special=(text.special or [])[:-1], words=words)
+        first = words[-1][1]
+        text = replace(
+            text,
+            tokens=with_rest(text.tokens, encoding),
+            places=with_rest(text.places or [], encoding),
+            special=(text.special or [])[:-1],
+            unknown=[at for at in text.unknown or [] if at < first] or None,
+            words=words,
+        )
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
 
 

@@ -130,11 +130,12 @@ export class Classifier {
   /* The network, from a text to its logits, with what every layer has computed. */
   *forward(parts, ablations) {
     const { d } = this;
-    const { pieces, rest, ...encoded } = this.tokenizer.encode(parts);
+    const { pieces, rest, ...encoded } = this.tokenizer.encode(parts, Boolean(this.evidence));
     yield;
     const evidence = this.evidence?.ofTokens(pieces, rest) ?? null;
     if (evidence && rest.length > 0) {
-      encoded.words.push([REST, encoded.special.pop(), pieces.length]); // it counts at [SEP]
+      encoded.special.pop();
+      encoded.words.push([REST, pieces.indexOf(null, 1), pieces.length]);
     }
     yield;
     const start = yield* this.embed(encoded.ids, encoded.segments, evidence);

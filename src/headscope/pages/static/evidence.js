@@ -61,18 +61,19 @@ export class Evidence {
     return this.known.get(piece);
   }
 
-  /* [tokens, classes]: the sum of the ratios of each token's n-grams, at the last token those of
-     the rest, which is not read; scaled down where there are many. */
+  /* [tokens, classes]: the sum of the ratios of each token's n-grams, at the last tokens those of
+     the rest, which is not read, a section each; scaled down where there are many. */
   ofTokens(pieces, rest = []) {
     const { classes, ratios } = this;
-    const last = pieces.length - 1;
+    const first = rest.length > 0 ? pieces.indexOf(null, 1) : pieces.length - 1;
     const sums = new Float32Array(pieces.length * classes);
     const counts = new Uint32Array(pieces.length);
-    const all = [...pieces.slice(0, last), ...rest, pieces[last]];
+    const all = [...pieces.slice(0, first), ...rest, null];
     const words = all.map((piece) => (piece === null ? null : this.wordOf(piece)));
     let before = null; // the key of the pair that ends at the token before
     words.forEach((word, place) => {
-      const token = Math.min(place, last);
+      const section = ((place - first) * (pieces.length - first)) / (all.length - first);
+      const token = Math.min(place, first + Math.floor(section));
       const previous = words[place - 1] ?? null;
       const numbers = word === null ? [] : [...word.numbers];
       const pair = word && previous ? jointKey(previous.key, word.key) : null;

@@ -183,11 +183,14 @@ export class Tokenizer {
   /* Of [text] or two texts {ids, tokens, pieces, rest, segments, special, words, places, unknown}:
      pieces of the texts, null for special tokens; those of a text's rest, not read; which text each
      token is of; the places of tokens that are special, and of those that the vocabulary does not
-     have; words and places as a record's text has them. */
-  encode(parts) {
+     have; words and places as a record's text has them. If cut, `carriesRest` adds [SEP]s. */
+  encode(parts, carriesRest = false) {
     const read = parts.map((part) => this.beginning(part));
     const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
     const texts = truncated(all, this.limit - parts.length - 1);
+    const left = carriesRest && parts.length === 1 ? all[0].length - texts[0].length : 0;
+    const count = Math.max(1, Math.min((texts[0].length + 2) >> 2, Math.ceil(left / 8)));
+    if (count > 1) texts[0] = texts[0].slice(0, 1 - count);
     const { unknown, start, end } = this.special;
     const [first, last] = [start, end].map((id) => this.vocabulary[id]);
     const result = { ids: [start], tokens: [first], pieces: [null], segments: [0], special: [0] };
@@ -199,12 +202,14 @@ export class Tokenizer {
       for (const [name, from, to] of this.units.wordsOf(read[at], words)) {
         result.words.push([visible(name, this.hidden), before + from, before + to]);
       }
-      result.places.push(...words.map(({ start, end }) => [origin + start, origin + end]), [0, 0]);
+      const ends = (value) => Array(count).fill(value);
+      result.places.push(...words.map(({ start, end }) => [origin + start, origin + end]));
+      result.places.push(...ends([0, 0]));
       const shown = pieces.map((piece, place) => visible(piece || words[place].token, this.hidden));
-      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), end);
-      result.tokens.push(...numbered(words, shown), last);
-      result.pieces.push(...pieces, null);
-      result.segments.push(...words.map(() => at), at);
+      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), ...ends(end));
+      result.tokens.push(...numbered(words, shown), ...ends(last));
+      result.pieces.push(...pieces, ...ends(null));
+      result.segments.push(...words.map(() => at), ...ends(at));
       result.special.push(result.ids.length - 1);
     });
     const cut = parts.length === 1 ? all[0].slice(texts[0].length) : [];
