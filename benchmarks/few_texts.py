@@ -9,10 +9,11 @@ texts to scores.
 What is there to choose (C, the epoch) is chosen on validation.
 
     TF-IDF                    and logistic regression, C by validation accuracy
+    fastText                  epochs and learning rate by validation accuracy
     from scratch              headscope as it comes
-    frozen layers and heads   experiment=pretrained: heads of our own on the encoder's third layer
+    frozen layers and heads   experiment=pretrained: heads of our own on the encoder's layers
     averages                  the same, trained with averages in place of attention
-    one network               frozen layers and heads with model.members=1
+    one network               the same with model.members=1 model.features_layer=3
     fine-tuned                experiment=minilm: the whole encoder
     embeddings                the mean of the encoder's last layer, and logistic regression
     SetFit                    Tunstall et al. 2022, arXiv:2209.11055, where it is installed
@@ -40,7 +41,7 @@ from datasets import DatasetDict, disable_progress_bars
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from accuracy import counted_words
+from accuracy import Result, counted_words, fast_text
 from headscope.data.columns import row_texts
 from headscope.data.corpus import Corpus, load_corpus
 from headscope.results.baseline import STRENGTHS
@@ -49,10 +50,11 @@ from side_by_side import count, parser_of, table
 
 SIZES = (100, 250, 500, 1_000, 2_000, 4_000)
 Scored = tuple[float, float, float]  # accuracy and macro-F1 of test, seconds
+ONE = ("model.members=1", "model.features_layer=3")
 SETTINGS = {
     "from scratch": [],
     "frozen layers and heads": ["experiment=pretrained", "model.features={}", "control=uniform"],
-    "one network": ["experiment=pretrained", "model.features={}", "model.members=1"],
+    "one network": ["experiment=pretrained", "model.features={}", *ONE],
     "fine-tuned": ["experiment=minilm", "model.path={}"],
 }
 
@@ -129,9 +131,11 @@ def trained(method: str, options: Namespace, corpus: Corpus, folder: Path) -> di
     return json.loads((folder / name / "metrics.json").read_text())  # type: ignore[no-any-return]
 
 
-def counted(options: Namespace, corpus: Corpus, folder: Path) -> Scored:
-    """Return the scores of TF-IDF."""
-    found = counted_words(corpus)
+def peer(
+    fit: Callable[[Corpus], Result], options: Namespace, corpus: Corpus, folder: Path
+) -> Scored:
+    """Return the scores of a classifier of words."""
+    found = fit(corpus)
     return found.test["accuracy"], found.test["macro_f1"], found.seconds
 
 
@@ -199,7 +203,8 @@ def scores_of(labels: np.ndarray, predicted: np.ndarray, seconds: float) -> Scor
 
 
 METHODS: dict[str, Callable[[Namespace, Corpus, Path], Scored]] = {
-    "TF-IDF": counted,
+    "TF-IDF": partial(peer, counted_words),
+    "fastText": partial(peer, lambda corpus: fast_text(corpus, seeds=1)[0]),
     **{method: partial(ours, method) for method in SETTINGS},
     "averages": averages,
     "embeddings": embedded,

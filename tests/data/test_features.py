@@ -195,14 +195,16 @@ def test_encoders_that_people_use(name: str, tmp_path: Path) -> None:
     )
 
 
-def test_many_texts_have_one_network_on_a_frozen_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("few", "chosen"), [(10, (1, 3)), (10_000, (5, [3]))])
+def test_the_number_of_texts_chooses_networks_and_layers(
+    few: int, chosen: tuple[int, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "FEW_TEXTS", 10)
-    config = on_top(tmp_path, members=None)
+    monkeypatch.setattr(prepare, "FEW_TEXTS", few)
+    config = on_top(tmp_path, members=None, features_layer=None)  # of three layers
     setup = prepare.prepare(config, tmp_path / "run", QUIET, print).setup
-    assert setup.config.model.members == 1
-    assert isinstance(setup.build(), TextClassifier)
+    model = setup.config.model
+    assert (model.members, model.features_layer) == chosen
+    assert isinstance(setup.build(), TextClassifier if model.members == 1 else Ensemble)
 
 
 @pytest.mark.parametrize(

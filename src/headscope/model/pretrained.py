@@ -356,10 +356,16 @@ def build_pretrained(
     return PretrainedClassifier(model.train())
 
 
+def num_layers(encoder: Encoder) -> int:
+    """Return how many layers an encoder has."""
+    return int(_settings(encoder).num_hidden_layers)
+
+
 def build_frozen(
-    encoder: Encoder, layer: int | list[int], folder: Path | None = None
+    encoder: Encoder, layer: int | list[int] | None, folder: Path | None = None
 ) -> FrozenEncoder:
     """Return an encoder up to the highest layer, with a checkpoint's weights from `folder`."""
+    assert layer is not None, "the number of texts has chosen"
     factory = import_transformers("model.features").AutoModel
     settings = _settings(encoder)
     layers = [layer] if isinstance(layer, int) else layer

@@ -252,11 +252,13 @@ class ModelConfig(Settings):
         "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
-    features_layer: Count | Annotated[list[Count], Field(min_length=1)] = key(
-        3, "the layer of features that is read; several, as in [3,4,6], are mixed as learned"
+    features_layer: Count | Annotated[list[Count], Field(min_length=1)] | None = key(
+        None,
+        "the layer of features that is read; several, as in [3,4,6], are mixed as learned; null: "
+        "these of fewer than 2,000 texts, else 3",
     )
     members: Annotated[Integer, Field(ge=1, le=100)] | None = key(
-        None, "networks on features, whose mean answers; null: 5 of fewer than 1,000 texts, else 1"
+        None, "networks on features, whose mean answers; null: 5 of fewer than 2,000 texts, else 1"
     )
     frozen_layers: Annotated[Integer, Field(ge=0)] | None = key(
         None, "with path: freeze the embeddings and the first N layers"

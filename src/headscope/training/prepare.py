@@ -20,7 +20,13 @@ from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
-from headscope.model.pretrained import FrozenEncoder, Pretrained, PretrainedClassifier
+from headscope.model.pretrained import (
+    Encoder,
+    FrozenEncoder,
+    Pretrained,
+    PretrainedClassifier,
+    num_layers,
+)
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
@@ -35,9 +41,11 @@ from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
 
 MOST_CUT = 0.1  # of the training texts; beyond it is said
-FEW_TEXTS = 1_000  # of fewer, with model.features, several networks learn
+FEW_TEXTS = 2_000  # of fewer, with model.features, several networks learn, from several layers
 MEMBERS = 5
 MANY_CLASSES = 10  # from here on texts of rare ones are drawn more often: of fewer, F1 did not rise
+LAYER = 3
+LAYERS = [3, 4, 6]
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,7 @@ def _texts(
     if before is not None:
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
     else:
-        config = _with_members(config, len(data.encoded["train"].lengths))
+        config = _on_features(config, len(data.encoded["train"].lengths), encoder)
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -228,11 +236,16 @@ def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
     )
 
 
-def _with_members(config: TrainConfig, num_texts: int) -> TrainConfig:
-    """Choose how many networks learn on a frozen encoder, where the settings leave it open."""
-    if config.model.features is None or config.model.members is not None:
+def _on_features(config: TrainConfig, num_texts: int, encoder: Encoder | None) -> TrainConfig:
+    """Choose the layers read and how many networks read them, where the settings leave it open."""
+    if config.model.features is None or encoder is None:
         return config
-    return override(config, {"model.members": MEMBERS if num_texts < FEW_TEXTS else 1})
+    chosen: dict[str, Any] = {"members": 1, "features_layer": LAYER}
+    if num_texts < FEW_TEXTS:
+        layers = [layer for layer in LAYERS if layer <= num_layers(encoder)]
+        chosen = {"members": MEMBERS, "features_layer": layers or LAYER}
+    is_open = [name for name in chosen if getattr(config.model, name) is None]
+    return override(config, {f"model.{name}": chosen[name] for name in is_open})
 
 
 def _add_features(
