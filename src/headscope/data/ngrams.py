@@ -66,8 +66,8 @@ def sections(read: np.ndarray, left: np.ndarray) -> np.ndarray:
 
     One for every 8 tokens that are left, and at most a quarter of those that are read.
     """
-    found: np.ndarray = np.minimum(np.maximum(read // 4, 1), -(-left // 8))
-    return found
+    count: np.ndarray = np.minimum(np.maximum(read // 4, 1), -(-left // 8))
+    return count
 
 
 def with_rest(values: list[Any], encoding: Any) -> list[Any]:
