@@ -22,9 +22,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 23_150,
-    "lines of JavaScript and CSS": 5_570,
-    "nodes": 167_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of Python": 23_250,
+    "lines of JavaScript and CSS": 5_580,
+    "nodes": 168_000,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 21_300,
     "English words of the docs": 18_900,
 }
@@ -52,6 +52,7 @@ EXCEPTIONS = {
         "heads/gate_rules.py _attention",
         "heads/gate_rules.py _layer_norm",
         "heads/integrations/transformers_models.py _attention_call",
+        "data/batching.py __init__",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",

@@ -61,8 +61,6 @@ def show_results(console: Console, results: Results) -> None:
     source = Path(data.file_of(data.test_split or "test")).name
     title = f"test split of {source}, {len(results.targets)} texts"
     show_scores(console, title, rows)
-    if len(results.targets) < FEW_TEXTS:
-        show_line(console, f"fewer than {FEW_TEXTS} test texts: scores and intervals say little")
     for line in _comparisons(results):
         show_line(console, line)
     if results.tempered and results.temperature == 1:
@@ -92,6 +90,8 @@ def show_results(console: Console, results: Results) -> None:
 
 def _comparisons(results: Results) -> Iterator[str]:
     """Yield how far the run is from each classifier that it is compared with, and what may help."""
+    if len(results.targets) < FEW_TEXTS:
+        yield f"fewer than {FEW_TEXTS} test texts: scores and intervals say little"
     for other in results.compared.values():
         yield above(other.name, other.differences)
     if line := what_would_help(results):
