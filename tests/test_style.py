@@ -4,7 +4,7 @@ CEILINGS hold the totals. They are there against forgetting, and no target: a cl
 its place. They were raised twice: from 18,800 / 4,750 / 131,500 / 17,000 for what four issues asked
 (one table of heads and words, every family, untrusted folders, what goes in comes out), and from
 20,700 / 5,550 / 148,000 / 18,700 for four more (quick, accurate, the lesson, a month later), twice
-as much as these had allowed. The docs got 850 words more for the tables of accuracy.
+as much as these had allowed. The docs got 900 words more for the tables of accuracy.
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -26,7 +26,7 @@ CEILINGS: dict[str, float] = {
     "lines of JavaScript and CSS": 5_580,
     "nodes": 168_000,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 21_300,
-    "English words of the docs": 19_750,
+    "English words of the docs": 19_800,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.4,
