@@ -70,13 +70,13 @@ def encode_rows(
     words = array("i")
     word_counts = []
     for encoding, parts in zip(encodings, rows, strict=True):
-        read = encoding.ids if vocabulary is None else with_rest(encoding.ids, encoding)
-        ids.fromlist(read)  # twice as fast as NumPy, which first looks for a type
+        rest = [] if vocabulary is None else unread(encoding)
+        ids.fromlist(with_rest(encoding.ids, len(rest)))  # twice as fast as NumPy
         if is_pair:
             segments.fromlist(encoding.type_ids)
         if vocabulary is not None:
             tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = unread(encoding)
+            tokens[-1:-1] = rest
             words.extend(
                 NO_WORD if part is None else vocabulary.number(parts[part][start:end])
                 for (start, end), part in tokens

@@ -70,9 +70,11 @@ def sections(read: np.ndarray, left: np.ndarray) -> np.ndarray:
     return count
 
 
-def with_rest(values: list[Any], encoding: Any) -> list[Any]:
-    """Return what each token of a text is, where the last ones, like [SEP], carry its rest."""
-    count = int(sections(np.array(len(values)), np.array(len(unread(encoding)))))
+def with_rest(values: list[Any], left: int) -> list[Any]:
+    """Return what each token of a text is, where the last ones carry the `left` that are unread."""
+    if left == 0:
+        return values
+    count = int(sections(np.array(len(values)), np.array(left)))
     return values[: len(values) - count] + values[-1:] * count
 
 

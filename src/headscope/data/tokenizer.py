@@ -300,7 +300,8 @@ def word_spans(encoding: Encoding, texts: Sequence[str], has_rest: bool = False)
     that is a token of its own goes with the word after it.
     """
     places = token_places(encoding, texts)
-    sides = with_rest(encoding.sequence_ids, encoding) if has_rest else encoding.sequence_ids
+    left = len(unread(encoding)) if has_rest else 0
+    sides = with_rest(encoding.sequence_ids, left)
     ends = [0] * len(texts)  # what is read of each text: only that counts, here and in the page
     for (_, end), side in zip(places, sides, strict=True):
         if side is not None:
@@ -316,6 +317,6 @@ def word_spans(encoding: Encoding, texts: Sequence[str], has_rest: bool = False)
             name = texts[side][places[first][0] : end] or encoding.tokens[token]
             words.append(Word(visible(name), first, token + 1))
         last = (side, units[side][end - 1] if side is not None and start < end else None)
-    if has_rest and unread(encoding):
+    if left:
         words.append(Word(REST, sides.index(None, 1), len(places)))
     return words

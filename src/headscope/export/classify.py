@@ -143,7 +143,9 @@ class Classifier:
 
     def ids(self, encoding: Encoding) -> list[int]:
         """Return the tokens of a text, the last of which may carry its rest."""
-        return with_rest(encoding.ids, encoding) if "ngram_ids" in self.inputs else encoding.ids
+        left = len(unread(encoding)) if "ngram_ids" in self.inputs else 0
+        ids: list[int] = with_rest(encoding.ids, left)
+        return ids
 
     def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
@@ -190,14 +192,15 @@ def reasons(
     """
     word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
     words: Counter[str] = Counter()
-    sides = with_rest(encoding.sequence_ids, encoding) if has_rest else encoding.sequence_ids
+    left = len(unread(encoding)) if has_rest else 0
+    sides = with_rest(encoding.sequence_ids, left)
     pieces = zip(encoding.offsets, sides, sums.tolist(), strict=False)
     for (start, end), side, value in pieces:
         if side is not None and start < end:
             piece = texts[side][start:end]
             letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
             words[word_at[side][end - len(letters)]] += value
-    if has_rest and unread(encoding):
+    if left:
         words[REST] += sums[sides.index(None, 1) : len(encoding)].sum()
     largest = sorted(words.items(), key=lambda item: -abs(item[1]))
     return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])

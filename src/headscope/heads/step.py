@@ -104,13 +104,14 @@ def make_probe(
     with panics_as_errors():
         encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
     text = text_of(tokenizer, encoding, texts, label, readout)
-    if evidence is not None and unread(encoding):  # at the last tokens it counts
+    left = 0 if evidence is None else len(unread(encoding))
+    if left:  # at the last tokens it counts
         words: list[tuple[str, int, int]] = [*word_spans(encoding, texts, has_rest=True)]
         first = words[-1][1]
         text = replace(
             text,
-            tokens=with_rest(text.tokens, encoding),
-            places=with_rest(text.places or [], encoding),
+            tokens=with_rest(text.tokens, left),
+            places=with_rest(text.places or [], left),
             special=(text.special or [])[:-1],
             unknown=[at for at in text.unknown or [] if at < first] or None,
             words=words,

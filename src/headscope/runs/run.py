@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.ngrams import with_rest
+from headscope.data.ngrams import unread, with_rest
 from headscope.data.rows import as_list
 from headscope.data.tokenizer import Word, shown_tokens, word_spans
 from headscope.ground.errors import RunError, listed
@@ -205,7 +205,7 @@ class Run:
         encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
         tokens = shown_tokens(self.tokenizer, encoding, parts)
         if self.evidence is not None:
-            tokens = with_rest(tokens, encoding)
+            tokens = with_rest(tokens, len(unread(encoding)))
         explanation = explain(self.model, self._batch(parts), tokens, self.reading, label)
         with torch.no_grad(), eval_mode(self.model):
             of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from headscope.data.columns import class_counts
 from headscope.data.datamodule import Phase, TextDataModule, usual_length
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
@@ -213,7 +214,7 @@ def _shares(config: TrainConfig, labels: np.ndarray) -> np.ndarray | None:
     is_auto = config.optimizer.class_weights == "auto" and not config.data.multi_label
     if not is_auto or labels.max() + 1 < MANY_CLASSES:
         return None
-    shares: np.ndarray = np.bincount(labels)[labels] ** -0.5
+    shares: np.ndarray = class_counts(labels, labels.max() + 1)[labels] ** -0.5
     return shares
 
 
