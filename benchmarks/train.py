@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.pooling import mean_pooling
 from headscope.settings.config import ModelConfig
@@ -116,7 +117,9 @@ def step_rows(
         for dropout in (0.0, DROPOUT):
             config = replace(sizes, attention_dropout=dropout)
             models = {
-                "headscope": TextClassifier(config, VOCABULARY, CLASSES, longest).to(device),
+                "headscope": TextClassifier(
+                    architecture_from(config, VOCABULARY, longest), CLASSES
+                ).to(device),
                 "BERT": Bert(config, longest).to(device),
             }
             kept = [f"{kept_mib(model, batches[0], precision):.3g}" for model in models.values()]

@@ -9,6 +9,7 @@ from torch import nn
 
 from headscope.data.batching import Batch
 from headscope.heads.capture import ablate
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.settings.config import ModelConfig
@@ -82,7 +83,7 @@ def test_what_is_lost_without_all_heads_is_all_that_tells_texts_apart() -> None:
     """Read at [CLS]: without heads every text has the same logits."""
     config = ModelConfig(d_model=12, num_heads=2, num_layers=2, evidence=False)
     torch.manual_seed(0)
-    model = TextClassifier(config, 11, 3, len(TEXT)).double().eval()
+    model = TextClassifier(architecture_from(config, 11, len(TEXT)), 3).double().eval()
     texts = batch([TEXT, TEXT[:1] + TEXT[3:]])
     scores = head_scores(model, texts, ONE_CLASS)
     for of_heads in scores.values():

@@ -23,6 +23,7 @@ from headscope.heads.contributions import (
     share_among_heads,
 )
 from headscope.heads.words import mean_contributions
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.record.explanation import TABLE_WIDTH, Explanation, signed
@@ -66,7 +67,7 @@ def randomized(model: Any, seed: int = 0) -> Any:
 def classifier(dtype: torch.dtype = torch.float64, **options: Any) -> Any:
     sizes = {"d_model": 6 * H, "num_heads": H, "num_layers": L, "feedforward_size": 17}
     config = ModelConfig(**({"evidence": False} | sizes | options))
-    return randomized(TextClassifier(config, VOCABULARY, C, T).to(dtype))
+    return randomized(TextClassifier(architecture_from(config, VOCABULARY, T), C).to(dtype))
 
 
 def inputs(padded: bool = True, pairs: bool = False) -> tuple[Tensor, ...]:
@@ -130,11 +131,13 @@ def test_words_and_biases_sum_to_the_logits_of_our_networks(kind: str) -> None:
 
 def test_so_do_those_of_pairs_and_evidence() -> None:
     model = TextClassifier(
-        ModelConfig(d_model=6 * H, num_heads=H, num_layers=2, feedforward_size=17),
-        VOCABULARY,
+        architecture_from(
+            ModelConfig(d_model=6 * H, num_heads=H, num_layers=2, feedforward_size=17),
+            VOCABULARY,
+            T,
+            num_segments=2,
+        ),
         C,
-        T,
-        num_segments=2,
         num_ngrams=31,
     ).double()
     assert model.evidence is not None

@@ -24,6 +24,7 @@ from headscope.heads.effects import (
     outcomes,
 )
 from headscope.heads.step import Probe, ablate_each_head
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.record.schema import Text
@@ -38,7 +39,9 @@ Run = Callable[[], torch.Tensor]
 
 def ours(**options: Any) -> TextClassifier:
     sizes = {"d_model": D, "num_heads": H, "num_layers": 2, "feedforward_size": D}
-    return TextClassifier(ModelConfig(**sizes, evidence=False, **options), 50, 3, T)
+    return TextClassifier(
+        architecture_from(ModelConfig(**sizes, evidence=False, **options), 50, T), 3
+    )
 
 
 def made(kind: str) -> tuple[nn.Module, Run, list[nn.Module]]:
@@ -220,7 +223,7 @@ class Doubled(MultiHeadAttention):
 def network(**options: Any) -> tuple[TextClassifier, list[Batch]]:
     """Return a random classifier of pairs that reads n-grams, and batches with padding."""
     sizes: dict[str, Any] = {"d_model": 6 * H, "num_heads": H, "feedforward_size": 13}
-    model = TextClassifier(ModelConfig(**(sizes | options)), 50, 3, T, 2, num_ngrams=11)
+    model = TextClassifier(architecture_from(ModelConfig(**(sizes | options)), 50, T, 2), 3, 11)
     model = model.double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)

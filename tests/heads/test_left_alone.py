@@ -13,6 +13,7 @@ from transformers.models.bert import modeling_bert
 import headscope
 from foreign_classifiers import classifier
 from headscope.heads.contributions import decompose
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.settings.config import ModelConfig
 
@@ -30,7 +31,7 @@ def made(kind: str) -> nn.Module:
         model = nn.Sequential(nn.Embedding(50, 12), encoder, nn.Flatten(), nn.Linear(60, 2))
     else:
         config = ModelConfig(d_model=12, num_heads=3, feedforward_size=8, evidence=False)
-        model = TextClassifier(config, 50, 2, 16)
+        model = TextClassifier(architecture_from(config, 50, 16), 2)
     model.train()
     next(module for module in model.modules() if isinstance(module, nn.LayerNorm)).eval()
     for parameter in model.parameters():

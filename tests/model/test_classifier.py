@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from headscope.heads.capture import capture
-from headscope.model.classifier import TextClassifier, sinusoidal_positions
+from headscope.model.architecture import architecture_from
+from headscope.model.classifier import TextClassifier
+from headscope.model.embedding import sinusoidal_positions
 from headscope.model.pooling import AttentionPooling, first_pooling, max_pooling, mean_pooling
 from headscope.settings.config import ModelConfig, PoolingKind, Position
 
@@ -18,7 +20,11 @@ def classifier(num_segments: int = 1, **options: object) -> TextClassifier:
     config = ModelConfig(
         d_model=22, num_heads=11, num_layers=2, feedforward_size=31, evidence=False, **options
     )
-    return TextClassifier(config, VOCABULARY, CLASSES, LENGTH, num_segments).double().eval()
+    return (
+        TextClassifier(architecture_from(config, VOCABULARY, LENGTH, num_segments), CLASSES)
+        .double()
+        .eval()
+    )
 
 
 @pytest.mark.parametrize("positions", get_args(Position))
@@ -101,7 +107,9 @@ def config(**options: object) -> ModelConfig:
 
 def attending(**options: object) -> TextClassifier:
     torch.manual_seed(0)
-    return TextClassifier(config(**options), VOCABULARY, 3, LENGTH).double().eval()
+    return (
+        TextClassifier(architecture_from(config(**options), VOCABULARY, LENGTH), 3).double().eval()
+    )
 
 
 def texts() -> tuple[torch.Tensor, torch.Tensor]:
@@ -144,7 +152,7 @@ def test_maps_are_zero_where_nothing_may_be_seen_and_sum_to_one(kind: str) -> No
     hidden = padding[:, None].expand(-1, T, -1)
     if model.encoder.causal:
         hidden = hidden | (place > place[:, None])
-    if model.encoder.window is not None:
+    if model.encoder.windows is not None:
         hidden = hidden | ((place[:, None] - place).abs() > 2)
     assert len(maps) == 2
     for weights in maps.values():

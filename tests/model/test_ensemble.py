@@ -10,6 +10,7 @@ from bert_family import VOCABULARY, WIDTH, peer
 from headscope.heads.answer import layer_titles
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.contributions import decompose, share_among_heads
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
 from headscope.model.pretrained import FrozenEncoder
@@ -28,7 +29,8 @@ def ensemble(members: int = MEMBERS, layers: tuple[int, ...] = (1, 2)) -> Any:
     )
     torch.manual_seed(0)
     made = [
-        TextClassifier(config, VOCABULARY, CLASSES, 16, features=features) for _ in range(members)
+        TextClassifier(architecture_from(config, VOCABULARY, 16), CLASSES, features=features)
+        for _ in range(members)
     ]
     for member in made:
         torch.nn.init.normal_(member.embedding.start)

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from headscope.data.evidence import Ngrams
 from headscope.heads.capture import ablate, capture, headed_layers
-from headscope.model.classifier import TextClassifier, TokenEvidence
+from headscope.model.architecture import architecture_from
+from headscope.model.classifier import TextClassifier
+from headscope.model.embedding import TokenEvidence
 from headscope.settings.config import ModelConfig
 
 NGRAMS, CLASSES, TEXTS, LENGTH = 13, 3, 5, 7
@@ -69,9 +71,7 @@ def classifier(**settings: object) -> TextClassifier:
         **{"d_model": 12, "num_heads": 3, "num_layers": 3, "feedforward_size": 17, **settings}
     )  # type: ignore[arg-type]
     model = (
-        TextClassifier(config, 31, CLASSES, LENGTH, num_segments=2, num_ngrams=NGRAMS)
-        .double()
-        .eval()
+        TextClassifier(architecture_from(config, 31, LENGTH, 2), CLASSES, NGRAMS).double().eval()
     )
     if model.evidence is not None:
         model.evidence.set_ratios(torch.randn(3, NGRAMS, CLASSES, dtype=torch.float64))

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from headscope.data.batching import BatchLoader, EncodedTexts, TextBatches, TokenBudgetSampler
 from headscope.ground.errors import UserWarningMessage
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.results.baseline import (
@@ -101,7 +102,9 @@ def test_logits_come_in_the_splits_own_order_and_padding_does_not_matter() -> No
     ids = rng.integers(1, 17, lengths.sum()).astype(np.int32)
     texts = EncodedTexts(ids, np.concatenate([[0], np.cumsum(lengths)]), None, 0)
     sizes = {"d_model": 6, "num_heads": 3, "num_layers": 1, "feedforward_size": 5}
-    model = TextClassifier(ModelConfig(**sizes, evidence=False), 17, 3, 30).eval()
+    model = TextClassifier(
+        architecture_from(ModelConfig(**sizes, evidence=False), 17, 30), 3
+    ).eval()
     labels = rng.integers(0, 3, 43)
     loader = BatchLoader(TextBatches(texts, labels), TokenBudgetSampler(lengths, 64, seed=5))
     logits, targets = split_logits(model, loader, torch.device("cpu"))

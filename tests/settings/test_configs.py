@@ -11,6 +11,7 @@ from headscope.cli.compose import CONFIGS, compose, parse
 from headscope.cli.main import COMMANDS
 from headscope.data.evidence import Ngrams
 from headscope.ground.errors import ConfigError
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.settings.checks import check, flatten, keys, validate
 from headscope.settings.config import TrainConfig
@@ -33,12 +34,12 @@ def test_every_group_composes_checks_and_builds(path: Path) -> None:
     check(config)
     is_pair = config.data.text_pair_column is not None
     model = TextClassifier(
-        config.model, 1000, 2, config.data.most_tokens, 2 if is_pair else 1, num_ngrams=3
+        architecture_from(config.model, 1000, config.data.most_tokens, 2 if is_pair else 1), 2, 3
     )
     ClassifierModule(model, config.optimizer, 10).configure_optimizers()
     ids = torch.randint(1, 1000, (1, 7))
     no_ngrams = Ngrams(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(1).long())
-    beside = [no_ngrams] if config.model.evidence else []
+    beside = [no_ngrams] if config.model.has_evidence else []
     assert model(ids, None, torch.zeros_like(ids) if is_pair else None, *beside).shape == (1, 2)
 
 

@@ -14,7 +14,8 @@ import headscope
 from headscope.cli import compose, main
 from headscope.data.source import load_source
 from headscope.ground.errors import ConfigError, DataError, RunError
-from headscope.model.classifier import build_attention
+from headscope.model.architecture import architecture_from
+from headscope.model.encoder import build_attention
 from headscope.settings.checks import check, override
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.resume import LAST, load_last
@@ -170,7 +171,9 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
 def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
     package(examples()[0])
     layer = build_attention(
-        ModelConfig(12, 3, attention="my_package:MyAttention", positions="learned")
+        architecture_from(
+            ModelConfig(12, 3, attention="my_package:MyAttention", positions="learned"), 7, 5
+        )
     ).eval()
     tokens = torch.zeros(1, 5, 12)
     # All scores are 0 but for the penalty.
@@ -181,7 +184,7 @@ def test_an_own_attention_is_read_head_by_head(package: Write) -> None:
 
 
 def attention(path: str) -> None:
-    build_attention(ModelConfig(12, 3, attention=path))
+    build_attention(architecture_from(ModelConfig(12, 3, attention=path), 7, 5))
 
 
 def loader(path: str) -> None:

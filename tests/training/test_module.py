@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.runs.setup import Setup
 from headscope.settings.checks import override
@@ -33,7 +34,7 @@ from training_runs import configured
 
 def network(layers: int = 2) -> TextClassifier:
     sizes = {"d_model": 6, "num_heads": 3, "num_layers": layers, "feedforward_size": 5}
-    return TextClassifier(ModelConfig(**sizes, evidence=False), 11, 2, 7)
+    return TextClassifier(architecture_from(ModelConfig(**sizes, evidence=False), 11, 7), 2)
 
 
 def module(model: TextClassifier | None = None, **options: float) -> ClassifierModule:

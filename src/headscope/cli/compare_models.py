@@ -21,9 +21,10 @@ from headscope.heads.integrations.sequence_classifier import (
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.study import Study
-from headscope.model.checkpoint import described, find_checkpoint, read_tokenizer
+from headscope.model.checkpoint import find_checkpoint
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import import_transformers
+from headscope.model.transformers_files import described, read_tokenizer
 from headscope.record.explanation import WORDS_NAMED, signed
 from headscope.results.baseline import above, differences
 from headscope.results.scores import predicted_classes

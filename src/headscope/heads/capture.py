@@ -37,6 +37,7 @@ from headscope.heads.integrations.transformers_models import (
     observe_transformers,
     transformers_models,
 )
+from headscope.model.frozen import learning_modules
 from headscope.model.running import Runs, lock_of
 from headscope.model.running import eval_mode as eval_mode
 
@@ -95,7 +96,7 @@ def observe(model: nn.Module, observer: Observer, all_queries: bool = True) -> I
     for module in model.modules():
         getattr(module, "reads_padding", None)  # found out by forward passes, which none observes
     kinds = ObservedAttention | nn.MultiheadAttention
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kinds)}
+    layers = {name: layer for name, layer in learning_modules(model) if isinstance(layer, kinds)}
     if not layers and not transformers_models(model):
         raise NotObservedError(
             f"{type(model).__name__}: expected attention layers of headscope,"
@@ -242,7 +243,7 @@ def _noted(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> dict[str, i
     """Return the heads of each run of some layers: as registered, or in the order they ran in."""
     found: list[tuple[int, str, int]] = []
     is_repeated = False
-    for number, (name, layer) in enumerate(model.named_modules()):
+    for number, (name, layer) in enumerate(learning_modules(model)):
         if not chosen(layer):
             continue
         runs = _seen.get(layer, [])

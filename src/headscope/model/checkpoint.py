@@ -1,45 +1,37 @@
-"""A checkpoint of transformers: its folder, its config.json and its tokenizer, read with checks.
+"""A checkpoint on disk or on the Hub: its folder, its config.json and its tokenizer, with checks.
 
 Weights are read from safetensors alone, and none of a checkpoint's code is run.
 """
 
-import inspect
 import json
 import re
-from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from tokenizers import Tokenizer, models, normalizers, processors
-from torch import nn
+from tokenizers import Tokenizer, normalizers
 
-from headscope.ground.errors import ConfigError, first_line, listed, shown
+from headscope.ground.errors import ConfigError, first_line, shown, warn
 from headscope.ground.growth import check_growth
-from headscope.ground.mecab import cut_by_mecab, write_tokenizer_json
-from headscope.model.pretrained import (
-    Encoder,
-    build_pretrained,
-    check_kind,
-    errors_of,
-    import_transformers,
-    max_tokens_of,
+from headscope.model.families import Description, architecture_of, why_not_opened
+from headscope.model.opened import check_weights
+from headscope.model.pretrained import errors_of
+from headscope.model.transformers_files import (
+    Checkpoint,
+    check_ids,
+    plain_tokenizer,
+    read_by_transformers,
+    read_tokenizer,
+    without_padding,
 )
 from headscope.settings.config import is_local
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
-# Both tokenizers are to read it alike.
-SAMPLE = "東京で見た映画は、とても良かった。Ｂｅｒｔ は 2回目"
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
-
-
-class Checkpoint(NamedTuple):
-    """What a run starts from; `max_tokens` is what the model can read of a text."""
-
-    folder: Path
-    encoder: Encoder
-    tokenizer: Tokenizer
-    max_tokens: int
+# Of tokenizer_config.json, which transformers follows rather than tokenizer.json.
+BERT_SETTINGS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
 
 
 def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
@@ -103,154 +95,56 @@ def _download(key: str, path: str, revision: str | None) -> Path:
 
 
 def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpoint:
-    """Return a checkpoint's config.json and its tokenizer, as transformers reads it.
+    """Return a checkpoint's config.json and its tokenizer.
 
-    ConfigError, with the setting `key`, for a tokenizer in Python (but BertJapaneseTokenizer with
-    MeCab), or one that is not of this model.
+    One that does not open into our own network is read by transformers for model.path, with a note
+    that says why. ConfigError, with the setting `key`, for one that cannot be used.
     """
-    import_transformers(key)
     folder = find_checkpoint(key, path, revision)
     with errors_of(key, path):
-        encoder, model = described(folder)
-        theirs = read_tokenizer(folder)
-        tokenizer = _tokenizer_of(model, theirs)
-    return Checkpoint(folder, encoder, tokenizer, max_tokens_of(model, theirs))
+        encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        why = why_not_opened(encoder)
+        if not why:
+            return _opened(folder, encoder)
+        if key == "model.features":
+            raise ConfigError(f"{key}={path}: {why}; model.path fine-tunes other families")
+    warn(f"{key}={path}: transformers computes it, since it does not open: {why}")
+    with errors_of(key, path):
+        return read_by_transformers(key, folder)
 
 
-def _tokenizer_of(model: Any, theirs: Any) -> Tokenizer:
-    """Return the tokenizer in one of transformers, if its ids are those of the model."""
-    tokenizer = plain_tokenizer(theirs)
-    largest = max(tokenizer.get_vocab().values())
-    rows = model.get_input_embeddings().num_embeddings
-    if largest >= rows:
-        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
-    return tokenizer
+def _opened(folder: Path, encoder: Description) -> Checkpoint:
+    """Return a checkpoint whose network is ours; ValueError for weights that do not fit it."""
+    architecture = architecture_of(encoder)
+    check_weights(encoder, folder)
+    tokenizer = _own_tokenizer(folder)
+    if tokenizer is None:
+        tokenizer = plain_tokenizer(read_tokenizer(folder))
+    check_ids(tokenizer, architecture.vocab_size)
+    most = architecture.max_length
+    limit = _settings_of_tokenizer(folder).get("model_max_length")
+    if isinstance(limit, int | float) and 1 < limit < most:
+        most = int(limit)
+    return Checkpoint(folder, encoder, tokenizer, most)
 
 
-def why_not_trained(model: nn.Module, theirs: Any) -> str:
-    """Return why model.path cannot take a model with its tokenizer; "" if it can."""
-    try:
-        check_kind(getattr(getattr(model, "config", None), "model_type", None))
-        _tokenizer_of(model, deepcopy(theirs))
-    except (AttributeError, ConfigError, NotImplementedError, ValueError) as error:
-        return first_line(error) or type(error).__name__
-    return ""
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """Return a checkpoint's tokenizer as transformers reads it, and none of its code.
-
-    ValueError without its files, in place of which transformers would make one without words, or
-    for options of MeCab, which may name other files.
-    """
-    import transformers
-
-    _check_mecab_options(folder)
-    try:
-        theirs: Any = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        names = {*(getattr(theirs, "vocab_files_names", None) or {}).values()}
-        words = {*theirs.get_vocab()} - {*theirs.all_special_tokens}
-        is_missing = not words or (names and not any((folder / name).is_file() for name in names))
-    except (OSError, ValueError, TypeError, AttributeError):
-        if any((folder / name).is_file() for name in TOKENIZER_FILES):
-            raise
-        is_missing = True
-        names = {*TOKENIZER_FILES[:1]}
-    if is_missing:
-        raise ValueError(
-            f"expected the tokenizer's files ({listed(sorted(names))}), found none; write them "
-            "there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)"
-        )
-    return theirs
-
-
-def _check_mecab_options(folder: Path) -> None:
+def _settings_of_tokenizer(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if (settings.get("mecab_kwargs") or {}).get("mecab_option"):
-        raise ValueError("mecab_option: expected none, since it may name any file; leave it out")
+    return settings if isinstance(settings, dict) else {}
 
 
-def described(folder: Path) -> tuple[Encoder, Any]:
-    """Return a checkpoint's config.json, and its model on the device meta, without memory.
-
-    ValueError if the weights take more than four times the files, as those of 8 bits do.
-    """
-    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    with torch.device("meta"):
-        model = build_pretrained(encoder).model
-    needed = sum(weight.nbytes for weight in model.parameters())
-    held = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
-    if needed > 4 * held + 2**26:  # a head and a pooler may be drawn
-        raise ValueError(f"config.json: expected weights as in its files, got {needed >> 20} MiB")
-    return encoder, model
-
-
-def plain_tokenizer(theirs: Any) -> Tokenizer:
-    """Return the tokenizer within one of transformers, which neither pads nor truncates.
-
-    That of BertJapaneseTokenizer with MeCab is made of its vocabulary. ValueError for any other
-    that is written in Python.
-    """
-    tokenizer: Tokenizer | None = getattr(theirs, "backend_tokenizer", None)
-    if tokenizer is None:
-        tokenizer = _mecab_tokenizer(theirs)
-    check_growth(write_tokenizer_json(tokenizer))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
-    if not tokenizer.encode("").ids:
-        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
-    return tokenizer
-
-
-def _mecab_tokenizer(theirs: Any) -> Tokenizer:
-    """Return a BertJapaneseTokenizer that cuts by MeCab as a tokenizer in Rust, with places."""
-    pre_tokenizer = _mecab_settings(theirs)
-    unknown = theirs.unk_token
-    if pre_tokenizer["characters"]:
-        model: Any = models.WordLevel(vocab=dict(theirs.vocab), unk_token=unknown)
-    else:
-        model = models.WordPiece(vocab=dict(theirs.vocab), unk_token=unknown)
-    made = Tokenizer(model)
-    made.normalizer = normalizers.NFKC()
-    start = theirs.cls_token
-    end = theirs.sep_token
-    made.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}",
-        pair=f"{start} $A {end} $B:1 {end}:1",
-        special_tokens=[(token, theirs.vocab[token]) for token in (start, end)],
-    )
-    tokenizer = cut_by_mecab(made, **pre_tokenizer)
-    if tokenizer.encode(SAMPLE, SAMPLE).ids != theirs(SAMPLE, SAMPLE)["input_ids"]:
-        raise ValueError(f"{type(theirs).__name__}: its ids are not those of MeCab and vocab.txt")
-    return tokenizer
-
-
-def _mecab_settings(theirs: Any) -> dict[str, Any]:
-    """Return how a BertJapaneseTokenizer cuts texts; ValueError if not by MeCab alone."""
-    from transformers import BertJapaneseTokenizer
-
-    name = type(theirs).__name__
-    if not isinstance(theirs, BertJapaneseTokenizer):
-        raise ValueError(f"expected a tokenizer with a tokenizer.json, got {name}, in Python")
-    kinds = {
-        "word_tokenizer_type": theirs.do_word_tokenize and theirs.word_tokenizer_type,
-        "subword_tokenizer_type": theirs.do_subword_tokenize and theirs.subword_tokenizer_type,
-    }
-    if kinds["word_tokenizer_type"] != "mecab" or (
-        kinds["subword_tokenizer_type"] not in ("wordpiece", "character")
-    ):
-        raise ValueError(f"{name}: expected mecab, and wordpiece or character, got {kinds}")
-    options = inspect.signature(type(theirs.word_tokenizer)).parameters
-    used = {key: option.default for key, option in options.items()} | (theirs.mecab_kwargs or {})
-    added = {*theirs.get_added_vocab()} - {*theirs.vocab}
-    if not used["normalize_text"] or used["mecab_option"] or theirs.never_split or added:
-        raise ValueError(
-            f"{name}: expected normalize_text, no mecab_option, no never_split, and no tokens added"
-        )
-    return {
-        "dictionary": used["mecab_dic"],
-        "lowercase": bool(theirs.do_lower_case),
-        "characters": kinds["subword_tokenizer_type"] == "character",
-    }
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a tokenizer.json; None where transformers has to make one."""
+    path = folder / "tokenizer.json"
+    settings = _settings_of_tokenizer(folder)
+    if not path.is_file() or "Japanese" in str(settings.get("tokenizer_class")):
+        return None
+    content = path.read_text(encoding="utf-8")
+    check_growth(content)
+    tokenizer = Tokenizer.from_str(content)
+    if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):  # as transformers reads it
+        for ours, theirs in BERT_SETTINGS.items():
+            if theirs in settings:
+                setattr(tokenizer.normalizer, ours, settings[theirs])
+    return without_padding(tokenizer)

@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headscope.model.classifier import TextClassifier, TokenIds
+from headscope.model.classifier import TextClassifier
+from headscope.model.embedding import TokenIds
+from headscope.model.frozen import FrozenLayers
 from headscope.model.pooling import PaddingMask
-from headscope.model.pretrained import FrozenEncoder
 
 GOLDEN = 2_654_435_769  # 2^32 / 1.618..., the golden ratio
 
@@ -26,13 +27,18 @@ class Ensemble(nn.Module):
     their mean. `features` is taken out of the members.
     """
 
-    def __init__(self, members: Sequence[TextClassifier], features: FrozenEncoder) -> None:
+    def __init__(self, members: Sequence[TextClassifier], features: FrozenLayers) -> None:
         super().__init__()
         self.features = features
         self.members = nn.ModuleList(members)
         for member in members:
             member.features = None
         self.readout_position = members[0].readout_position
+
+    @property
+    def frozen(self) -> FrozenLayers:
+        """The layers whose states are computed once, before training."""
+        return self.features
 
     def forward(
         self,

@@ -4,15 +4,11 @@ A checkpoint is the folder of a model of transformers, or its id on the Hub. Its
 from safetensors alone, and none of its code is run. A run keeps the model's config.json; with it
 and its own weights it is opened without the checkpoint.
 
-The states of frozen layers are computed by `headscope.training.train`, kept by
-`headscope.data.features`, and `PretrainedClassifier.forward` starts from them.
-
-Shape letters: B texts, T tokens of the longest, C classes, F width of hidden states.
+Shape letters: B texts, T tokens of the longest, C classes.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,14 +16,13 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.model.families import Description
 from headscope.model.running import accepts, eval_mode, hooks_kept, logits_in
 from headscope.settings.config import NO_TRANSFORMERS, ModelConfig
 
 TokenIds = Int[Tensor, "B T"]
-Encoder = dict[str, Any]  # the content of a config.json of transformers
 
 MOST_LAYERS = 1000  # as of our own network
 NO_LIMIT = 10**6  # tokens; a tokenizer without a limit has a huge number as its limit
@@ -87,71 +82,6 @@ class Pretrained(nn.Module):
         logits: Tensor = logits_in(output)
         return logits
 
-    @property
-    def width(self) -> int:
-        """F, the width of hidden states."""
-        width: int = self.model.config.hidden_size  # type: ignore[union-attr, assignment]
-        return width
-
-    def digest(self) -> str:
-        """Return a digest of what the hidden states of frozen layers depend on."""
-        found = hashlib.blake2b(str(self.model.config).encode(), digest_size=16)
-        for weight in self.parameters():
-            if not weight.requires_grad:
-                found.update(weight.detach().cpu().numpy().tobytes())
-        return found.hexdigest()
-
-
-class FrozenEncoder(Pretrained):
-    """The first layers of an encoder of transformers, which never learn and have no dropout.
-
-    `layers` are those that are read; their hidden states stand side by side.
-    """
-
-    def __init__(self, model: nn.Module, layers: Sequence[int]) -> None:
-        super().__init__(model)
-        self.layers = layers
-        self.requires_grad_(False).eval()
-
-    @property
-    def width(self) -> int:
-        """F, of all layers that are read together."""
-        return len(self.layers) * super().width
-
-    def train(self, mode: bool = True) -> "FrozenEncoder":
-        """Stay in eval mode."""
-        return super().train(False)
-
-    def forward(
-        self,
-        token_ids: TokenIds,
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        segment_ids: TokenIds | None = None,
-    ) -> Float[Tensor, "B T F"]:
-        """Return the hidden states of the layers that are read."""
-        inputs = (token_ids, key_padding_mask, segment_ids)
-        if len(self.layers) == 1:
-            states: Tensor = self.run(*inputs).last_hidden_state
-            return input_vectors(states)
-        found = self.run(*inputs, output_hidden_states=True).hidden_states
-        return input_vectors(torch.cat([found[layer] for layer in self.layers], dim=-1))
-
-    def _read(self, output: Any) -> Tensor:
-        states: Tensor = output.last_hidden_state[:, :5]
-        return states
-
-
-def input_vectors(vectors: Float[Tensor, "B T F"]) -> Float[Tensor, "B T F"]:
-    """Return the vectors unchanged; the call tells `FixedGates` that layers count from here."""
-    if has_torch_function_unary(vectors):
-        marked: Tensor = handle_torch_function(input_vectors, (vectors,), vectors)
-        return marked
-    return vectors
-
-
-class FoundError(Exception):
-    """Carries hidden states out of a forward pass, which it ends."""
-
 
 class PretrainedClassifier(Pretrained):
     """logits = model(ids).logits, with the call of `TextClassifier`.
@@ -160,27 +90,18 @@ class PretrainedClassifier(Pretrained):
         model: a sequence classifier of transformers.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.num_frozen = 0  # layers
-
     def forward(
         self,
         token_ids: TokenIds,
         key_padding_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: TokenIds | None = None,
         evidence: None = None,
-        features: Float[Tensor, "B T F"] | None = None,
+        features: None = None,
     ) -> Float[Tensor, "B C"]:
-        """Return the logits of texts padded with id 0; the mask is True at padding.
-
-        `features` are the hidden states of the frozen layers, if they are known already.
-        """
-        known = nullcontext() if features is None else self._above(features)
-        with known:
-            if key_padding_mask is not None and features is None and self.reads_padding:
-                return self._one_by_one(token_ids, key_padding_mask, segment_ids)
-            logits: Tensor = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
+        """Return the logits of texts padded with id 0; the mask is True at padding."""
+        if key_padding_mask is not None and self.reads_padding:
+            return self._one_by_one(token_ids, key_padding_mask, segment_ids)
+        logits: Tensor = logits_in(self.run(token_ids, key_padding_mask, segment_ids))
         return logits
 
     def _one_by_one(
@@ -193,66 +114,6 @@ class PretrainedClassifier(Pretrained):
             segments = None if segment_ids is None else segment_ids[own]
             logits.append(logits_in(self.run(token_ids[own], None, segments)))
         return torch.cat(logits)
-
-    def frozen_states(
-        self,
-        token_ids: TokenIds,
-        key_padding_mask: Bool[Tensor, "B T"] | None = None,
-        segment_ids: TokenIds | None = None,
-    ) -> Float[Tensor, "B T F"]:
-        """Return the hidden states of the last frozen layer."""
-
-        def stop(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-            raise FoundError(args[0] if args else options["hidden_states"])
-
-        _, stack = self._stack()
-        handle = stack[self.num_frozen].register_forward_pre_hook(stop, with_kwargs=True)
-        try:
-            self.run(token_ids, key_padding_mask, segment_ids)
-        except FoundError as found:
-            states: Tensor = found.args[0]
-            return states
-        finally:
-            handle.remove()
-        raise TypeError("no layer of this model was called")
-
-    @contextmanager
-    def _above(self, states: Float[Tensor, "B T F"]) -> Iterator[None]:
-        """Run the layers above the frozen ones on these states; the embeddings run in vain."""
-
-        def start(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-            if args:
-                return (states, *args[1:]), options
-            return args, {**options, "hidden_states": states}
-
-        name, stack = self._stack()
-        above = stack[self.num_frozen :]
-        handle = above[0].register_forward_pre_hook(start, with_kwargs=True)
-        self.set_submodule(name, above)
-        try:
-            yield
-        finally:
-            self.set_submodule(name, stack)
-            handle.remove()
-
-    @torch.no_grad()
-    def can_skip(self) -> bool:
-        """Return whether the upper layers give the same logits from the states alone."""
-        if not 0 < self.num_frozen < len(self._stack()[1]):
-            return False
-        text = self._example()
-        with eval_mode(self):
-            found = self(text, features=self.frozen_states(text))
-            return torch.allclose(found, self(text), atol=1e-5)
-
-    def _example(self) -> TokenIds:
-        return torch.arange(1, 6, device=next(self.parameters()).device)[None]
-
-    def _stack(self) -> tuple[str, nn.ModuleList]:
-        """Return the layers, and the name of their module."""
-        parts = self.named_modules()
-        stacks = [(name, part) for name, part in parts if isinstance(part, nn.ModuleList)]
-        return max(stacks, key=lambda named: len(named[1]))
 
     @cached_property
     def readout_position(self) -> int | None:
@@ -283,41 +144,6 @@ class PretrainedClassifier(Pretrained):
         positions = is_read.nonzero().flatten().tolist()
         return positions[0] if len(positions) == 1 else None
 
-    def freeze(self, layers: int) -> None:
-        """Freeze the first `layers` layers and all below, which have no dropout from then on.
-
-        ConfigError if there are fewer.
-        """
-        if self.reads_padding:
-            raise ConfigError(
-                f"model.frozen_layers: expected 0 for {type(self.model).__name__}, which reads "
-                "padding, so its texts are read one by one"
-            )
-        _, stack = self._stack()
-        if layers > len(stack):
-            raise ConfigError(
-                f"model.frozen_layers: expected at most {len(stack)}, the layers of model.path, "
-                f"got {layers}"
-            )
-        self.num_frozen = layers
-        weights = [*self.parameters()]
-        with hooks_kept(self):
-            output = self.run(self._example(), output_hidden_states=True, return_dict=True)
-        states = output.hidden_states[layers]
-        gradients = torch.autograd.grad(states.sum(), weights, allow_unused=True)
-        for weight, gradient in zip(weights, gradients, strict=True):
-            weight.requires_grad_(gradient is None)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> "PretrainedClassifier":
-        """Set the mode of the parts that learn; frozen ones stay in eval mode."""
-        super().train(mode)
-        for part in self.model.modules():
-            weights = [*part.parameters()]
-            if weights and not any(weight.requires_grad for weight in weights):
-                part.eval()
-        return self
-
 
 def import_transformers(key: str) -> Any:
     """Return the library, without its notes and progress bars; ConfigError if it is missing."""
@@ -342,7 +168,7 @@ def errors_of(key: str, path: str) -> Iterator[None]:
 
 
 def build_pretrained(
-    encoder: Encoder,
+    encoder: Description,
     config: ModelConfig | None = None,
     labels: Sequence[str] = ("0", "1"),
     folder: Path | None = None,
@@ -354,40 +180,6 @@ def build_pretrained(
     factory = import_transformers("model.path").AutoModelForSequenceClassification
     model = _loaded("model.path", factory, _settings(encoder, config, labels), folder)
     return PretrainedClassifier(model.train())
-
-
-def num_layers(encoder: Encoder) -> int:
-    """Return how many layers an encoder has."""
-    return int(_settings(encoder).num_hidden_layers)
-
-
-def build_frozen(
-    encoder: Encoder, layer: int | list[int] | None, folder: Path | None = None
-) -> FrozenEncoder:
-    """Return an encoder up to the highest layer, with a checkpoint's weights from `folder`."""
-    assert layer is not None, "the number of texts has chosen"
-    factory = import_transformers("model.features").AutoModel
-    settings = _settings(encoder)
-    layers = [layer] if isinstance(layer, int) else layer
-    highest = max(layers)
-    if highest > settings.num_hidden_layers:
-        raise ConfigError(
-            f"model.features_layer: expected at most {settings.num_hidden_layers}, the layers of "
-            f"model.features, got {highest}"
-        )
-    settings.num_hidden_layers = highest
-    if kinds := getattr(settings, "layer_types", None):
-        settings.layer_types = kinds[:highest]
-    model = _loaded("model.features", factory, settings, folder)
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # behind the last hidden state
-    frozen = FrozenEncoder(model, layers)
-    if folder is not None and frozen.reads_padding:
-        raise ConfigError(
-            f"model.features: expected an encoder with a mask for padding, got "
-            f"{type(model).__name__}, whose states depend on it"
-        )
-    return frozen
 
 
 def _loaded(key: str, factory: Any, settings: Any, folder: Path | None) -> Any:
@@ -418,7 +210,7 @@ def _loaded(key: str, factory: Any, settings: Any, folder: Path | None) -> Any:
 
 
 def _settings(
-    encoder: Encoder, config: ModelConfig | None = None, labels: Sequence[str] = ("0", "1")
+    encoder: Description, config: ModelConfig | None = None, labels: Sequence[str] = ("0", "1")
 ) -> Any:
     """Return transformers' configuration with our classes and dropout, and no code in it."""
     from transformers import AutoConfig

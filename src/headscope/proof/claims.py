@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headscope.attention import MultiHeadAttention
 from headscope.heads.capture import ablate, headed_layers
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.settings.config import ModelConfig
 
@@ -130,12 +131,12 @@ def draw_classifier(
     torch.manual_seed(29)
     config = ModelConfig(d_model=42, num_heads=3, feedforward_size=17, **options)
     model = TextClassifier(
-        config, VOCABULARY, CLASSES, LENGTH, 2 if is_pair else 1, num_ngrams=NGRAMS
+        architecture_from(config, VOCABULARY, LENGTH, 2 if is_pair else 1), CLASSES, NGRAMS
     )
     if model.evidence is not None:
         nn.init.normal_(model.evidence.ratio)
     precision.draw_weights(model).to(precision.device, precision.dtype).eval()
-    return model, list(_draw_texts(precision.device, is_pair, config.evidence))
+    return model, list(_draw_texts(precision.device, is_pair, config.has_evidence))
 
 
 def _draw_texts(

@@ -21,15 +21,13 @@ from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.files import digest
 from headscope.ground.mecab import write_tokenizer_json
+from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
+from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.pretrained import (
-    Encoder,
-    PretrainedClassifier,
-    build_frozen,
-    build_pretrained,
-)
+from headscope.model.opened import frozen_layers, renamed
+from headscope.model.pretrained import PretrainedClassifier, build_pretrained
 from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
@@ -73,29 +71,40 @@ class Setup:
     labels: list[str]
     tokenizer: Tokenizer
     digests: Digests
-    encoder: Encoder | None = None
+    encoder: Description | None = None
     evidence: KnownNgrams | None = None
     learned: Tensor | None = None
 
     def build(self) -> Classifier:
         """Return the untrained network."""
-        model = self.config.model
-        features = None
-        if self.encoder is not None and model.features is None:
-            return build_pretrained(self.encoder, model, self.labels)
-        if self.encoder is not None:
-            features = build_frozen(self.encoder, model.features_layer)
-        sizes = (
-            self.tokenizer.get_vocab_size(),
-            len(self.labels),
-            self.config.data.most_tokens,
-            2 if self.config.data.text_pair_column else 1,
-            0 if self.evidence is None else len(self.evidence),
-        )
-        members = [TextClassifier(model, *sizes, features) for _ in range(model.members or 1)]
-        if features is None or len(members) == 1:
-            return members[0]
-        return Ensemble(members, features)
+        config = self.config.model
+        if self.is_foreign:
+            return build_pretrained(self.encoder or {}, config, self.labels)
+        counts = (len(self.labels), 0 if self.evidence is None else len(self.evidence))
+        if self.encoder is not None and config.features is None:
+            return TextClassifier(architecture_of(self.encoder, config), *counts)
+        sizes = (self.tokenizer.get_vocab_size(), self.config.data.most_tokens)
+        num_segments = 2 if self.config.data.text_pair_column else 1
+        architecture = architecture_from(config, *sizes, num_segments)
+        if self.encoder is None:
+            return TextClassifier(architecture, *counts)
+        features = frozen_layers(self.encoder, config.features_layer)
+        number = config.members or 1
+        members = [TextClassifier(architecture, *counts, features) for _ in range(number)]
+        return members[0] if number == 1 else Ensemble(members, features)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether transformers computes the network, since it cannot be opened into ours."""
+        return self.config.model.path is not None and bool(why_not_opened(self.encoder or {}))
+
+    def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights under the names of today: runs of 1.0 on a checkpoint had others."""
+        if self.encoder is None or self.is_foreign:
+            return dict(weights)
+        with Undrawn(shapes_only=True):
+            network = self.build()
+        return renamed(network, self.encoder, weights)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise a ValueError if these are not the network's weights, before it takes any memory.
@@ -111,8 +120,7 @@ class Setup:
         model = self.config.model
         width = {"rotary": model.d_model // model.num_heads, "sinusoidal": model.d_model}
         _check_tables(4 * self.config.data.most_tokens * width.get(model.positions, 0))
-        of_transformers = self.encoder is not None
-        with torch.device("meta") if of_transformers else Undrawn(shapes_only=True):
+        with torch.device("meta") if self.is_foreign else Undrawn(shapes_only=True):
             network = self.build()
         expected = network.state_dict()
         for name, weight in expected.items():
@@ -171,7 +179,7 @@ class Setup:
         if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])
         evidence = None
-        if config.model.evidence:
+        if config.model.has_evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
                 raise ValueError("its n-grams are those of another version of headscope")
             evidence = KnownNgrams.of(tensors[NGRAMS])

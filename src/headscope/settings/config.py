@@ -48,7 +48,15 @@ ATTENTIONS = ("multi_head", "shared_projection")
 PoolingKind = Literal["first", "mean", "max", "additive", "dot", "general", "concat"]
 Position = Literal["learned", "sinusoidal", "rotary"]
 # Keys of the model that have a meaning with model.path.
-WITH_PATH = ("path", "revision", "frozen_layers", "dropout", "attention_dropout", "evidence")
+WITH_PATH = (
+    "path",
+    "revision",
+    "frozen_layers",
+    "dropout",
+    "attention_dropout",
+    "evidence",
+    "evidence_dropout",
+)
 NO_TRANSFORMERS = "needs transformers, which is not installed: pip install -e '.[pretrained]'"
 Accelerator = Literal["auto", "cpu", "gpu", "mps"]
 Metric = Literal["macro_f1", "accuracy", "loss"]
@@ -235,10 +243,10 @@ class ModelConfig(Settings):
     )
     dropout: Fraction = key(0.1, "dropout of embeddings, branches and head")
     attention_dropout: Fraction = key(0.0, "dropout of attention weights; above 0: slower on a CPU")
-    evidence: bool = key(
-        True,
+    evidence: bool | None = key(
+        None,
         "each token carries counted evidence: log-count ratios of the classes for its word, its "
-        "word pair and its character n-grams, from the training split",
+        "word pair and its character n-grams, from the training split; null: unless path is given",
     )
     evidence_dropout: Fraction = key(0.3, "share of n-grams dropped per step")
     path: PathText | None = key(
@@ -292,6 +300,11 @@ class ModelConfig(Settings):
             yield "num_kv_heads", f"a divisor of model.num_heads={self.num_heads}"
 
     @property
+    def has_evidence(self) -> bool:
+        """Whether tokens carry counted evidence."""
+        return self.path is None if self.evidence is None else self.evidence
+
+    @property
     def checkpoint(self) -> tuple[str, str | None]:
         """The key that names a checkpoint of transformers, and the checkpoint; None without one."""
         if self.features is not None:
@@ -302,8 +315,6 @@ class ModelConfig(Settings):
         """Yield what does not go with a checkpoint, which decides the network."""
         if not self.path:
             yield "path", "a directory or a Hub id", "such as google-bert/bert-base-uncased"
-        if self.evidence:
-            yield "evidence", "false with model.path", "add model=pretrained"
         for name, field in self.__pydantic_fields__.items():  # type: ignore[attr-defined]
             if name in WITH_PATH or getattr(self, name) in (field.default, False):
                 continue
@@ -420,8 +431,6 @@ class TrainConfig(Settings):
         if path and self.resume is None and is_local(path) and not Path(path).is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
             yield message(name, "a directory that exists", path, remedy)
-        if path and find_spec("transformers") is None:
-            yield f"{name}: {NO_TRANSFORMERS}"
         for name, value in self.import_paths.items():
             package = re.split("[.:]", value)[0]
             if is_import_path(value) and find_spec(package) is None:

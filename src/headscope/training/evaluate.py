@@ -7,8 +7,8 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from headscope.data.datamodule import Phase
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
-from headscope.model.pretrained import PretrainedClassifier
 from headscope.results.metrics import Results
 from headscope.results.scores import chosen_temperature, scores
 from headscope.runs.abstaining import accuracy_curve, most_unknown
@@ -28,8 +28,9 @@ def evaluate(
     module = prepared.module
     setup = prepared.setup
     data = prepared.data
-    if isinstance(module.model, PretrainedClassifier):  # heads of its frozen layers are studied too
-        data.drop_features()
+    model = module.model
+    if isinstance(model, TextClassifier) and model.features is None:
+        data.drop_features()  # heads of its frozen layers are studied too
     with prepared.timed("testing"), phase("scoring the best checkpoint"):
         logits, targets = logits_of(trainer, module, data, "test")
         validation = logits_of(trainer, module, data, "validation")

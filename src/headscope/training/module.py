@@ -21,16 +21,19 @@ from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
-from headscope.model.checkpoint import Checkpoint
-from headscope.model.classifier import TokenEvidence
+from headscope.model.classifier import TextClassifier
+from headscope.model.embedding import TokenEvidence
 from headscope.model.ensemble import Ensemble
+from headscope.model.frozen import FrozenLayers
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.model.pretrained import PretrainedClassifier, build_frozen, build_pretrained
+from headscope.model.opened import load_weights
+from headscope.model.pretrained import build_pretrained
+from headscope.model.transformers_files import Checkpoint
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.prediction import best_device
 from headscope.runs.setup import Chosen, Classifier, Setup
-from headscope.settings.config import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.settings.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.distributed import all_gather, all_reduce_max
 from headscope.training.resume import Resumed
 
@@ -245,12 +248,7 @@ def build_module(
         unknown = unknown_share(data.tokenizer, data.encoded["train"]).mean()
         if unknown > MOST_UNKNOWN:
             warn(f"{unknown:.0%} of the training tokens are unknown to the checkpoint's tokenizer")
-    model: Classifier
-    if checkpoint is not None and config.model.path is not None:
-        model = build_pretrained(checkpoint.encoder, config.model, labels, checkpoint.folder)
-    else:
-        model = setup.build()
-    _set_frozen(model, config.model, checkpoint, resumed)
+    model = _starting_model(setup, checkpoint, resumed)
     if evidence := [part for part in model.modules() if isinstance(part, TokenEvidence)]:
         ratios = data.ratios(objective.has(classes, len(labels)).numpy())
         for part in evidence:
@@ -273,23 +271,28 @@ def total_steps(settings: TrainerConfig, num_batches: int) -> int:
     return steps if settings.max_steps is None else min(steps, settings.max_steps)
 
 
-def _set_frozen(
-    model: Classifier, config: ModelConfig, checkpoint: Checkpoint | None, resumed: Resumed | None
-) -> None:
-    """Give the layers that never learn their weights: a checkpoint's, or a resumed run's."""
-    if config.features is None and config.frozen_layers is None:
-        return
-    if resumed is not None:
+def _starting_model(
+    setup: Setup, checkpoint: Checkpoint | None, resumed: Resumed | None
+) -> Classifier:
+    """Return the network as training starts it: with a checkpoint's weights, if there is one.
+
+    Frozen layers of a resumed run have their weights at once, since their states are asked for
+    before the rest is restored.
+    """
+    if checkpoint is not None and setup.is_foreign:
+        return build_pretrained(
+            checkpoint.encoder, setup.config.model, setup.labels, checkpoint.folder
+        )
+    model = setup.build()
+    if checkpoint is not None:
+        opened = model if setup.config.model.path is not None else model.features
+        assert isinstance(opened, TextClassifier | FrozenLayers)
+        load_weights(opened, checkpoint.encoder, checkpoint.folder)
+    elif resumed is not None and getattr(model, "frozen", None) is not None:
         content = torch.load(resumed.path, "cpu", weights_only=True, mmap=True)["state_dict"]
         weights = {name.removeprefix("model."): weight for name, weight in content.items()}
         model.load_state_dict(weights, strict=False)
-    elif not isinstance(model, PretrainedClassifier):
-        assert checkpoint is not None
-        assert model.features is not None
-        frozen = build_frozen(checkpoint.encoder, config.features_layer, checkpoint.folder)
-        model.features.load_state_dict(frozen.state_dict())
-    if isinstance(model, PretrainedClassifier) and config.frozen_layers is not None:
-        model.freeze(config.frozen_layers)
+    return model
 
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,22 +20,18 @@ from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.model.checkpoint import Checkpoint, read_checkpoint
-from headscope.model.pretrained import (
-    Encoder,
-    FrozenEncoder,
-    Pretrained,
-    PretrainedClassifier,
-    num_layers,
-)
+from headscope.model.checkpoint import read_checkpoint
+from headscope.model.families import Description, architecture_of, why_not_opened
+from headscope.model.frozen import FrozenLayers
 from headscope.model.running import eval_mode
+from headscope.model.transformers_files import Checkpoint
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
 from headscope.runs.prediction import best_device
 from headscope.runs.setup import Setup
 from headscope.runs.texts import check_data
 from headscope.settings.checks import override
-from headscope.settings.config import ROLES, TrainConfig, is_run
+from headscope.settings.config import ROLES, ModelConfig, TrainConfig, is_run
 from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shared, rank_zero_first
 from headscope.training.module import ClassifierModule, build_module, has_bfloat16
 from headscope.training.recording import build_head_logger
@@ -171,11 +167,25 @@ def resolved(
     if path is None or resumed is not None:
         return config, None
     checkpoint = read_checkpoint(key, path, config.model.revision)
+    if config.model.path is not None:
+        _check_checkpoint(config.model, checkpoint.encoder)
     max_length = min(config.data.most_tokens, checkpoint.max_tokens)
     checkpoint.tokenizer.enable_truncation(max_length)
     if config.data.max_length == "auto":  # the texts decide, within what the tokenizer reads
         return config, checkpoint
     return override(config, {"data.max_length": max_length}), checkpoint
+
+
+def _check_checkpoint(config: ModelConfig, encoder: Description) -> None:
+    """Raise a ConfigError for a setting that needs our own network, where transformers computes."""
+    if not why_not_opened(encoder):
+        architecture_of(encoder, config)
+        return
+    kind = encoder.get("model_type")
+    if config.has_evidence:
+        raise ConfigError(f"model.evidence: expected false for {kind}, which does not open")
+    if config.frozen_layers is not None:
+        raise ConfigError(f"model.frozen_layers: expected null for {kind}, which does not open")
 
 
 def _texts(
@@ -193,7 +203,7 @@ def _texts(
     known = before or checkpoint
     tokenizer = None if known is None else known.tokenizer
     encoder = None if known is None else known.encoder
-    evidence = config.model.evidence if before is None else before.evidence or False
+    evidence = config.model.has_evidence if before is None else before.evidence or False
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
     config = replace(config, data=data.config)  # with the length that auto chose
     data.shares = _shares(config, data.labels("train"))
@@ -237,13 +247,14 @@ def warn_of_cut(data: TextDataModule, checkpoint: Checkpoint | None) -> None:
     )
 
 
-def _on_features(config: TrainConfig, num_texts: int, encoder: Encoder | None) -> TrainConfig:
+def _on_features(config: TrainConfig, num_texts: int, encoder: Description | None) -> TrainConfig:
     """Choose the layers read and how many networks read them, where the settings leave it open."""
     if config.model.features is None or encoder is None:
         return config
     chosen: dict[str, Any] = {"members": 1, "features_layer": LAYER}
     if num_texts < FEW_TEXTS:
-        layers = [layer for layer in LAYERS if layer <= num_layers(encoder)]
+        number = len(architecture_of(encoder).layers)
+        layers = [layer for layer in LAYERS if layer <= number]
         chosen = {"members": MEMBERS, "features_layer": layers or LAYER}
     is_open = [name for name in chosen if getattr(config.model, name) is None]
     return override(config, {f"model.{name}": chosen[name] for name in is_open})
@@ -253,18 +264,13 @@ def _add_features(
     config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
-    roles: Sequence[str] = ROLES
-    features = getattr(model, "features", None)
-    if isinstance(features, FrozenEncoder):
-        frozen: Pretrained = features
-        encoder: StatesOf = features
-    elif isinstance(model, PretrainedClassifier) and model.can_skip():
-        frozen = model
-        encoder = model.frozen_states
-        roles = ("train", "validation")
-    else:
+    frozen: FrozenLayers | None = getattr(model, "frozen", None)
+    if frozen is None:
         return
-    settings = f"{frozen.digest()} {config.model.features_layer} {config.model.frozen_layers}"
+    # The heads of frozen layers are studied, on test texts too, so their states are not kept.
+    roles = ROLES if frozen is getattr(model, "features", None) else ("train", "validation")
+    encoder: StatesOf = frozen
+    settings = f"{frozen.digest()} {[*frozen.layers]}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
     if config.trainer.precision == "auto" and has_bfloat16(device):
         settings += " bfloat16"

@@ -14,7 +14,7 @@ from headscope.heads.capture import ablate, eval_mode, headed_layers, logits_of,
 from headscope.heads.contributions import explain
 from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.model.checkpoint import why_not_trained
+from headscope.model.transformers_files import why_not_trained
 from headscope.record.explanation import MOST_MISSED, Explanation, signed
 
 # What a model that is called in vain raises.

@@ -24,8 +24,8 @@ from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, run_probe, step_arrays
 from headscope.heads.study import draw_samples, measure_attention
+from headscope.model.classifier import TextClassifier
 from headscope.model.objective import Objective, Reading
-from headscope.model.pretrained import PretrainedClassifier
 from headscope.record.schema import Text
 from headscope.record.writer import HeadRecorder
 from headscope.settings.config import InspectionConfig
@@ -214,7 +214,8 @@ class HeadLogger(AtValidation):
             drawn = f"{count} of {total} validation texts, drawn at random"
         self.recorder.index.notes["numbers"] = f"over {drawn}"
         (self._sample,) = draw_samples(texts, count, data.config.tokens_per_batch, data.seed)
-        if isinstance(pl_module.model, PretrainedClassifier):  # frozen layers have heads too
+        model = pl_module.model
+        if isinstance(model, TextClassifier) and model.features is None:  # frozen layers have heads
             self._sample = [batch._replace(features=None) for batch in self._sample]
         self.recorder.index.total = pl_module.total_steps  # type: ignore[assignment]
         super().on_train_start(trainer, pl_module)

@@ -27,7 +27,6 @@ from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
-from headscope.model.checkpoint import plain_tokenizer
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
 from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import (
@@ -37,6 +36,7 @@ from headscope.model.running import (
     lock_of,
     logits_in,
 )
+from headscope.model.transformers_files import plain_tokenizer
 from headscope.record.schema import JOIN, Text
 
 TextOrPair = str | tuple[str, str]

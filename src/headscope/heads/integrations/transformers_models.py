@@ -39,7 +39,6 @@ from headscope.attention.functional import (
     causal_mask,
     masked_softmax,
 )
-from headscope.model.pretrained import FrozenEncoder
 from headscope.model.running import Runs, hooks_kept
 
 Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
@@ -69,16 +68,10 @@ def is_transformers(module: nn.Module) -> bool:
 
 
 def transformers_models(model: nn.Module) -> dict[str, Any]:
-    """Return transformers' models in a module, or itself, by name; none is a part of another.
-
-    An encoder that is frozen, and makes the vectors that a network of ours reads, is left out.
-    """
+    """Return transformers' models in a module, or itself, by name; none is a part of another."""
     models: dict[str, Any] = {}
-    frozen: list[str] = []
     for name, module in model.named_modules():
-        if isinstance(module, FrozenEncoder):
-            frozen.append(name)
-        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in [*models, *frozen])
+        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in models)
         if is_transformers(module) and not is_inner:
             models[name] = module
     return models
