@@ -35,6 +35,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "distilbert": ("DistilBert", DISTILBERT_SIZES),
     "deberta": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
     "roberta": ("Roberta", ROBERTA_SIZES),
+    "camembert": ("Camembert", ROBERTA_SIZES),
     "xlm-roberta": ("XLMRoberta", {**ROBERTA_SIZES, "layer_norm_eps": 1e-5}),
     "modernbert": ("ModernBert", {**SIZES, **MODERN, "eos_token_id": 2, "local_attention": 8}),
 }

@@ -44,7 +44,7 @@ def untrained(
     tokenizer = train_tokenizer(iter(texts), config.tokenizer)
     tokenizer.enable_truncation(data.most_tokens)
     rows = [(text,) for text in texts] * 4  # an n-gram of characters is known from four texts on
-    known = known_ngrams(words_of(tokenizer, rows)) if config.model.evidence else None
+    known = known_ngrams(words_of(tokenizer, rows)) if config.model.has_evidence else None
     setup = Setup(config, labels, tokenizer, {}, evidence=known)
     network = setup.build().eval()
     for weight in network.state_dict().values():

@@ -22,9 +22,9 @@ from headscope.heads.contributions import explain
 from headscope.heads.integrations.abilities import abilities
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.model.checkpoint import read_tokenizer
 from headscope.model.objective import Reading
 from headscope.model.pretrained import PretrainedClassifier
+from headscope.model.transformers_files import read_tokenizer
 from headscope.runs.run import load_run
 
 TEXT = "the film was not good"

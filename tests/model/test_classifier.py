@@ -152,7 +152,7 @@ def test_maps_are_zero_where_nothing_may_be_seen_and_sum_to_one(kind: str) -> No
     hidden = padding[:, None].expand(-1, T, -1)
     if model.encoder.causal:
         hidden = hidden | (place > place[:, None])
-    if model.encoder.windows is not None:
+    if model.encoder.windows[0] is not None:
         hidden = hidden | ((place[:, None] - place).abs() > 2)
     assert len(maps) == 2
     for weights in maps.values():

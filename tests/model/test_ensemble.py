@@ -13,7 +13,8 @@ from headscope.heads.contributions import decompose, share_among_heads
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
-from headscope.model.pretrained import FrozenEncoder
+from headscope.model.frozen import FrozenLayers
+from headscope.model.opened import frozen_layers, translated
 from headscope.settings.config import ModelConfig
 
 MEMBERS, CLASSES, HEADS = 3, 2, 2
@@ -21,9 +22,19 @@ IDS = torch.tensor([[5, 6, 7, 8, 9], [5, 9, 8, 7, 0]])
 PADDING = IDS == 0
 
 
+def frozen(layers: tuple[int, ...]) -> FrozenLayers:
+    model = peer("bert")
+    encoder = model.config.to_dict()
+    made = frozen_layers(encoder, [*layers])
+    weights = model.state_dict()
+    shapes = {name: [*weight.shape] for name, weight in weights.items()}
+    made.load_state_dict(translated(made, encoder, shapes, weights.__getitem__))
+    return made
+
+
 def ensemble(members: int = MEMBERS, layers: tuple[int, ...] = (1, 2)) -> Any:
     """Return untrained networks on a tiny BERT, in float64."""
-    features = FrozenEncoder(peer("bert"), layers)
+    features = frozen(layers)
     config = ModelConfig(
         d_model=8, num_heads=HEADS, num_layers=1, feedforward_size=12, evidence=False, dropout=0.0
     )

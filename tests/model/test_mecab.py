@@ -23,6 +23,7 @@ from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.model.checkpoint import plain_tokenizer, read_checkpoint, read_tokenizer
+from headscope.model.opened import as_transformers
 from headscope.runs.run import load_run
 from headscope.settings.checks import override
 from headscope.settings.commands import ExportConfig, InspectConfig
@@ -151,8 +152,11 @@ def test_a_run_of_it_trains_predicts_and_explains_without_its_folder(
     theirs = read_tokenizer(folder)
     shutil.rmtree(folder)
     run = load_run(report.folder)
-    run.model.model.save_pretrained(tmp_path / "alone")
-    alone = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "alone")
+    encoder = run.setup.encoder
+    assert encoder is not None
+    config = transformers.AutoConfig.for_model(**encoder)
+    alone = transformers.AutoModelForSequenceClassification.from_config(config)
+    alone.load_state_dict(as_transformers(run.model, encoder))  # type: ignore[arg-type]
     texts = [row["text"] for row in ROWS[:3]] + TEXTS
     options = {"truncation": True, "max_length": PLACES, "padding": True}
     with torch.no_grad():

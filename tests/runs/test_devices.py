@@ -52,10 +52,11 @@ def test_training_and_prediction_compute_without_float64(
         logits.double()
 
 
+@pytest.mark.filterwarnings("ignore:.*transformers computes it:UserWarning")
 def test_the_position_that_is_read_is_known_without_float64(
     tmp_path: Path, unchecked_shapes: None
 ) -> None:
-    path = write_checkpoint(tmp_path / "checkpoint", "bert", TEXTS)
+    path = write_checkpoint(tmp_path / "checkpoint", "deberta", TEXTS)
     checkpoint = read_checkpoint("model.path", str(path), None)
     config = ModelConfig(path=str(path), evidence=False)
     model = build_pretrained(checkpoint.encoder, config, ["a", "b"], checkpoint.folder)

@@ -22,7 +22,10 @@ from headscope.data.batching import TextBatches
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.heads.capture import capture
 from headscope.heads.contributions import split_likeliest
-from headscope.model.pretrained import PretrainedClassifier
+from headscope.model.classifier import TextClassifier
+from headscope.model.encoder import Encoder
+from headscope.model.families import architecture_of
+from headscope.model.opened import as_transformers, load_weights
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index, read_step
 from headscope.runs.run import Run, load_run
@@ -51,14 +54,16 @@ def japanese() -> Rows:
     ]
 
 
-def theirs(run: Run, folder: Path, checkpoint: Any, texts: list[str]) -> torch.Tensor:
+def theirs(run: Run, checkpoint: Any, *texts: list[str]) -> torch.Tensor:
     """Return the probabilities that transformers alone gives, with the checkpoint's own tokenizer."""
-    run.model.model.save_pretrained(folder)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-    assert list(model.config.id2label.values()) == run.labels
+    encoder = run.setup.encoder
+    assert encoder is not None
+    config = transformers.AutoConfig.for_model(**encoder | {"num_labels": len(run.labels)})
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    model.load_state_dict(as_transformers(run.model, encoder))  # type: ignore[arg-type]
     options = {"truncation": True, "max_length": run.config.data.max_length, "padding": True}
     with torch.no_grad():
-        logits = model.eval()(**checkpoint(texts, return_tensors="pt", **options)).logits
+        logits = model.eval()(**checkpoint(*texts, return_tensors="pt", **options)).logits
     return (logits / run.temperature).softmax(dim=-1)
 
 
@@ -76,7 +81,7 @@ def test_a_run_is_used_by_every_command_without_its_checkpoint(family: str, tmp_
     assert run.config == override(config, {"data.cache_dir": None, "data.max_length": PLACES})
     assert (run.config.data.max_length, run.tokenizer.padding) == (PLACES, None)
     texts = [row["text"] for row in rows[:9]] + ["a lovely film " * 20, ""]
-    expected = theirs(run, tmp_path / "theirs", tokenizer, texts)
+    expected = theirs(run, tokenizer, texts)
     found = [list(prediction.probabilities.values()) for prediction in run.predict(texts)]
     torch.testing.assert_close(torch.tensor(found), expected, rtol=0, atol=1e-6)
 
@@ -133,9 +138,11 @@ def test_frozen_layers_stay_as_they_are_and_the_others_learn(tmp_path: Path) -> 
     metrics = json.loads((report.folder / "metrics.json").read_text())
     assert metrics["control"]["name"] == "averages in place of attention"
     assert metrics["control"]["loss"] != metrics["test"]["loss"]
-    model: Any = load_run(report.folder).model.model.bert
-    before = transformers.AutoModel.from_pretrained(tmp_path / "checkpoint")
-    parts = ["embeddings", *(f"encoder.layer.{number}" for number in range(LAYERS))]
+    model: Any = load_run(report.folder).model
+    encoder = json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+    before = TextClassifier(architecture_of(encoder), 2)
+    load_weights(before, encoder, tmp_path / "checkpoint")
+    parts = ["embedding", *(f"encoder.blocks.{number}" for number in range(LAYERS))]
     differs = [
         not torch.equal(
             torch.nn.utils.parameters_to_vector(model.get_submodule(part).parameters()),
@@ -152,20 +159,20 @@ def test_frozen_layers_are_computed_once_and_the_losses_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = quick(from_checkpoint(tmp_path, frozen_layers=2))
-    batches: list[int] = []
-    above = PretrainedClassifier._above
+    starts: list[int] = []
+    forward = Encoder.forward
 
-    def counted(model: PretrainedClassifier, states: torch.Tensor) -> Any:
-        batches.append(len(states))
-        return above(model, states)
+    def counted(encoder: Encoder, *inputs: Any) -> torch.Tensor:
+        if encoder.training:
+            starts.append(inputs[-1])
+        return forward(encoder, *inputs)
 
-    monkeypatch.setattr(PretrainedClassifier, "_above", counted)
+    monkeypatch.setattr(Encoder, "forward", counted)
     known = train(override(config, {"name": "known", "inspection.enabled": True}))
-    count = len(batches)
-    assert count > 4
+    assert starts == [2] * 4
     monkeypatch.setattr(features, "MOST_GIB", 0)
     whole = train(replace(config, name="whole"))
-    assert len(batches) == count + 1, "the first trial alone"
+    assert starts[4:] == [0] * 4, "each step computes them"
     assert known is not None
     assert whole is not None
     torch.testing.assert_close(known.logits, whole.logits, rtol=0, atol=2e-3)
@@ -190,6 +197,7 @@ def test_padding_moves_no_contribution_of_a_network_on_features(tmp_path: Path) 
         torch.testing.assert_close(whole.biases[number], alone.biases[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*transformers computes it:UserWarning")
 def test_a_model_outside_the_registry_has_maps_and_no_control(tmp_path: Path) -> None:
     config = quick(from_checkpoint(tmp_path, "deberta"), steps=1)
     report = train(override(config, {"inspection.enabled": True}))
@@ -217,11 +225,9 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
     run = load_run(report.folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
     pair = (["a ak film"], ["the day"])
-    with torch.no_grad():
-        logits = run.model.model(**tokenizer(*pair, return_tensors="pt")).logits
+    expected = theirs(run, tokenizer, *pair)
     (prediction,) = run.predict([(pair[0][0], pair[1][0])])
-    expected = (logits[0].double() / run.temperature).softmax(dim=-1)
-    found = torch.tensor([*prediction.probabilities.values()]).double()
+    found = torch.tensor([[*prediction.probabilities.values()]])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
@@ -230,7 +236,6 @@ def test_pairs_of_texts_are_trained_on_with_and_without_types(family: str, tmp_p
     [
         ({"path": ""}, "path\n.*should be a directory or a Hub id"),
         ({"path": "./no", "evidence": False}, r"model\.path: expected a directory that exists"),
-        ({"path": "some/id"}, "evidence\n.*should be false with model.path"),
         ({"frozen_layers": 1}, "frozen_layers\n.*should be null without model.path"),
         ({"revision": "v1"}, "revision\n.*should be null without model.path"),
         ({"path": "some/id", "num_heads": 8}, "num_heads\n.*should be 4 with model.path"),

@@ -85,7 +85,7 @@ class TextClassifier(nn.Module):
         self.dropout = Dropout(architecture.dropout)
         self.head = nn.Linear(D, num_classes)
         for part in self._frozen_parts():
-            part.requires_grad_(False)
+            part.requires_grad_(False).eval()
 
     def forward(
         self,
@@ -117,7 +117,7 @@ class TextClassifier(nn.Module):
         if self.features is not None and features is None:
             features = self.features(token_ids, key_padding_mask, segment_ids)
         start = 0
-        if self.features is None and features is not None:  # of our own frozen layers
+        if features is not None and not self.embedding.reads_states:  # after our frozen layers
             vectors = features
             start = self.architecture.frozen_layers or 0
         else:

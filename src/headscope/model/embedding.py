@@ -89,6 +89,11 @@ class TokenEmbedding(nn.Module):
         self.norm = layer_norm(architecture, W) if architecture.has_embedding_norm else None
         self.projection = nn.Linear(W, D) if architecture.embedding_width else None
 
+    @property
+    def reads_states(self) -> bool:
+        """Whether hidden states of a frozen encoder are read in place of token ids."""
+        return isinstance(self.token, nn.Linear)
+
     def forward(
         self,
         token_ids: TokenIds,

@@ -20,7 +20,7 @@ from headscope.model.embedding import EVIDENCE_STD, TokenRatios, Tokens, layer_n
 from headscope.model.pooling import PaddingMask
 from headscope.settings.extension import is_import_path, own_code
 
-AttentionMask = Bool[Tensor, "Q T"] | None  # True where a query must not attend to a key
+AttentionMask = Bool[Tensor, "T T"] | None  # True where a query must not attend to a key
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,  # x Phi(x) (Hendrycks and Gimpel 2016)
     "gelu_tanh": lambda: nn.GELU("tanh"),  # the same by tanh, within 1e-3

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -152,6 +153,28 @@ def renamed(
     return found
 
 
+def as_transformers(network: TextClassifier, encoder: Description) -> dict[str, Tensor]:
+    """Return the weights of an opened network as transformers names them, evidence left out.
+
+    model = AutoModelForSequenceClassification.from_config(config)
+    model.load_state_dict(as_transformers(run.model, run.setup.encoder))
+    """
+    family = family_of(encoder)
+    weights = network.state_dict()
+    found: dict[str, Tensor] = {}
+    for ours, theirs in _names(family, {family.prefix: ()}, len(network.encoder.blocks)).items():
+        if ours not in weights:
+            continue
+        weight = weights[ours].detach()
+        if ours == POSITION:
+            weight = F.pad(weight, (0, 0, family.first_position(encoder), 0))
+        if encoder["model_type"] == "modernbert" and ours.endswith("in_proj_weight"):
+            weight = _pairs_beside(weight, network.architecture.head_dim, back=True)
+        parts = weight.chunk(len(theirs))
+        found |= {name: part.clone() for name, part in zip(theirs, parts, strict=True)}
+    return found
+
+
 def _names(family: Family, shapes: Shapes, num_layers: int) -> Names:
     """Return all names of ours, with those of the checkpoint's tensors, in layers by number."""
     # The file of a plain encoder has no prefix.
@@ -183,12 +206,17 @@ def _joined_shape(shapes: Sequence[Sequence[int] | None]) -> list[int] | None:
     return [sum(shape[0] for shape in found), *found[0][1:]]
 
 
-def _pairs_beside(weight: Float[Tensor, "3D D"], E: int) -> Float[Tensor, "3D D"]:
+def _pairs_beside(
+    weight: Float[Tensor, "rows D"], E: int, back: bool = False
+) -> Float[Tensor, "rows D"]:
     """Return Q, K, V with the rows of a rotated pair side by side in each head of Q and K.
 
-    transformers rotates numbers j and j + E / 2 of a head, `RotaryPositions` 2j and 2j + 1.
+    transformers rotates numbers j and j + E / 2 of a head, `RotaryPositions` 2j and 2j + 1. `back`
+    is the way from ours to theirs.
     """
     query, key, value = weight.chunk(3)
     order = torch.arange(E).view(2, -1).T.flatten()  # 0, E/2, 1, E/2 + 1, ...
+    if back:
+        order = order.argsort()
     moved = [rows.unflatten(0, (-1, E))[:, order].flatten(0, 1) for rows in (query, key)]
     return torch.cat([*moved, value])
