@@ -87,14 +87,15 @@ class SharedProjectionAttention(HeadedAttention):
             attn_mask = attn_mask[:, None]  # [B, 1, Q or 1, K]
         shape = (B, self.num_heads, Q, key.shape[1])
         mask = merge_masks(shape, key_padding_mask, attn_mask)
-        output, weights = self.attend_heads(
-            self.queries(self.split_heads(query)),  # [B, H, Q, E]
-            self.keys(self.split_heads(key)),
-            self.values(self.split_heads(value)),
-            mask,
-            need_weights,
-        )
+        heads = self.project(query, key, value)
+        output, weights = self.attend_heads(*heads, mask, need_weights)
         return self.output_dropout(self.fc_out(output)), weights
+
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of all heads, each [B, H, T, E]."""
+        queries = self.queries(self.split_heads(query))
+        keys = self.keys(self.split_heads(key))
+        return queries, keys, self.values(self.split_heads(value))
 
 
 Queries = Float[Tensor, "B Q Dq"]

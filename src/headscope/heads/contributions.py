@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,12 +39,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode, named_layers
+from headscope.heads.capture import device_of, eval_mode, headed_layers, named_layers
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs
+from headscope.heads.fixed_parts import FixedAttention
 from headscope.heads.gate_rules import depends
 from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.linear import FixedNetwork, is_linear_here
 from headscope.heads.places import NONE, start_ids
-from headscope.heads.shares import Shares, shares_of
+from headscope.heads.shares import Shares, gauss_legendre, shares_of
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
 
@@ -106,9 +108,81 @@ def decompose(
         num_tokens: T, padding included.
         sums_of: from the logits to the sums, such as `lambda logits: logits[:, :1]`.
     """
+    if is_linear_here(model):
+        with _exact(model):
+            network = FixedNetwork.of(model, inputs)
+            return _of_linear(network, *_directions(network, sums_of))
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
         found = _contributions(gates, logits, sums_of(logits.cpu().double()))
     return _with_unknown(found, model, inputs, num_tokens)
+
+
+@contextmanager
+def _exact(model: nn.Module) -> Iterator[None]:
+    """Run a model in eval mode, and multiply in full precision, without gradients."""
+    with (
+        eval_mode(model),
+        torch.inference_mode(),
+        torch.autocast(device_of(model).type, enabled=False),
+        _exact_products(),
+    ):
+        yield
+
+
+def _directions(
+    network: FixedNetwork, sums_of: SumsOf
+) -> tuple[Float[Tensor, "B S"], Float[Tensor, "S B C"]]:
+    """Return the sums, and how much of each logit is in them."""
+    with torch.inference_mode(False), torch.enable_grad():
+        logits = network.logits.cpu().double().clone().requires_grad_()
+        sums = sums_of(logits)
+        found = [
+            torch.autograd.grad(each.sum(), logits, retain_graph=True)[0]
+            for each in sums.unbind(dim=1)
+        ]
+    return sums.detach(), torch.stack(found).to(network.logits)
+
+
+def _of_linear(
+    network: FixedNetwork, sums: Float[Tensor, "B S"], directions: Float[Tensor, "S B C"]
+) -> Contributions:
+    found = network.words(directions)
+    heads = []
+    for block, rows in zip(network.blocks, found.heads, strict=True):
+        at_values = block.attention.at_values(rows)  # [S, B, H, K, E]
+        passing = (at_values * block.attention.values).sum(dim=-1)
+        heads.append(passing.permute(1, 2, 3, 0).cpu().double())
+    biases = [torch.as_tensor(each).expand(sums.T.shape) for each in found.biases]
+    return Contributions(
+        found.tokens.permute(1, 2, 0).cpu().double(),
+        heads,
+        torch.stack(biases).permute(2, 0, 1).cpu().double(),
+        sums,
+        network.logits.cpu(),
+    )
+
+
+def _shares_of_linear(network: FixedNetwork, directions: Float[Tensor, "S B C"]) -> Shares:
+    heads: list[Any] = []
+    biases: list[Any] = []
+    for member in network.members:
+        of_heads: Any = [0] * len(member.blocks)
+        of_biases: Any = [0] * len(member.blocks)
+        for x, weight in gauss_legendre(len(member.blocks)):
+            for layer, (tokens, bias) in enumerate(network.shares_at(directions, member, x)):
+                of_heads[layer] = of_heads[layer] + weight * tokens.cpu().double()
+                of_biases[layer] = of_biases[layer] + weight * bias.cpu().double()
+        heads += [each.permute(2, 0, 3, 1) for each in of_heads]  # [B, H, T, S]
+        biases += [each.permute(2, 0, 1) for each in of_biases]
+    past, past_biases = network.past(directions)
+    past_biases = past_biases.T.cpu().double()
+    return Shares(
+        heads,
+        biases,
+        past.permute(1, 2, 0).cpu().double(),
+        past_biases,
+        torch.zeros_like(past_biases),
+    )
 
 
 def _contributions(
@@ -171,7 +245,7 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[T
     return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
 
 
-def _passing(call: HeadOutputs, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
+def _passing(call: HeadOutputs | FixedAttention, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
     """Return what passes from each key at each query: a_qk v_k . g_q."""
     at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
     return call.weights * (at_outputs @ call.values.transpose(-2, -1))
@@ -188,6 +262,10 @@ def share_among_heads(
     model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf
 ) -> Shares:
     """Run the model, and let its heads share every token and bias. Arguments as in `decompose`."""
+    if is_linear_here(model):
+        with _exact(model):
+            network = FixedNetwork.of(model, inputs)
+            return _shares_of_linear(network, _directions(network, sums_of)[1])
     with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
         return shares_of(gates, sums_of(logits.cpu().double()))
 
@@ -293,6 +371,57 @@ def explain(
     )
 
 
+class Split(NamedTuple):
+    """One text's sums in all of their parts.
+
+    Attributes:
+        parts: words, biases and what passes through each head.
+        shares: what each head shares of every word and bias.
+        maps: what passes from each key at each query, to the log-odds of the first class.
+        layers: names of the layers that are observed.
+        known: those of which the heads are known, as `parts` has them.
+    """
+
+    parts: Contributions
+    shares: Shares
+    maps: list[Float[Tensor, "1 H Q K"]]
+    layers: list[str]
+    known: list[str]
+
+
+def _split(
+    model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf, has_pair: bool
+) -> Split:
+    """Return one text's parts; of a network that is not written out here by torch's gradients."""
+    if is_linear_here(model):
+        with _exact(model):
+            network = FixedNetwork.of(model, inputs)
+            sums, directions = _directions(network, sums_of)
+            parts = _of_linear(network, sums, directions)
+            shares = _shares_of_linear(network, directions)
+            rows = network.words(_first(directions.unbind(), has_pair)[None]).heads
+            maps = [
+                _passing(block.attention, of_layer[0])
+                for block, of_layer in zip(network.blocks, rows, strict=True)
+            ]
+        names = [*headed_layers(model)]
+        return Split(parts, shares, _all_queries(maps), names, names)
+    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
+        sums = sums_of(logits.cpu().double())
+        parts = _contributions(gates, logits, sums)
+        shares = shares_of(gates, sums)
+        maps = _maps(gates, _first(sums.unbind(dim=1), has_pair))
+    parts = _with_unknown(parts, model, inputs, num_tokens)
+    return Split(parts, shares, _all_queries(maps), gates.layers, [*gates.heads])
+
+
+def _first(sums: Sequence[Tensor], has_pair: bool) -> Tensor:
+    """Return the first class's sum, less that of the second, where the last class's is 0."""
+    if has_pair and len(sums) > 1:
+        return sums[0] - sums[1]
+    return sums[0]
+
+
 def _arrays(
     model: nn.Module, inputs: Sequence[Any], num_tokens: int, sums_of: SumsOf, has_pair: bool
 ) -> tuple[Contributions, dict[str, Any]]:
@@ -300,17 +429,13 @@ def _arrays(
 
     Without a pair every sum is a class's against its absence, and no column is added.
     """
-    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        sums = sums_of(logits.cpu().double())
-        parts = _contributions(gates, logits, sums)
-        shares = shares_of(gates, sums)
-        first, *others = F.pad(sums, (0, 1)).unbind(dim=1)
-        maps = _maps(gates, first - others[0] if has_pair else first)
-        layers = gates.layers
-        of_text = partial(_of_text, [layers.index(name) for name in gates.heads], len(layers))
-    parts = _with_unknown(parts, model, inputs, num_tokens)
+    split = _split(model, inputs, num_tokens, sums_of, has_pair)
+    parts = split.parts
+    shares = split.shares
+    places = [split.layers.index(name) for name in split.known]
+    of_text = partial(_of_text, places, len(split.layers))
     through = [of_layer.sum(dim=2) for of_layer in parts.heads]
-    K = sums.shape[1] + has_pair
+    K = parts.totals.shape[1] + has_pair
 
     def columns(of_sums: Tensor) -> Tensor:
         return F.pad(of_sums, (0, int(has_pair)))
@@ -322,9 +447,9 @@ def _arrays(
         "past_of": columns(shares.past[0]).numpy(),
         "past_biases_of": columns(shares.past_biases[0]).numpy(),
         "through_of": of_text(map(columns, through), K),
-        "maps": of_text(maps, num_tokens, num_tokens),
+        "maps": of_text(split.maps, num_tokens, num_tokens),
         "log_odds_of": columns(parts.totals[0]).numpy(),
-        "layers": layers,
+        "layers": split.layers,
         "unobserved_of": columns(shares.unobserved[0]).numpy(),
     }
 
@@ -333,13 +458,18 @@ def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B
     """Return what passes from each key at each query of each head to a sum of each text."""
     calls = [gates.calls[number] for number in gates.heads.values()]
     gradients = _gradients(sums, [call.head_outputs for call in calls])
-    maps = []
-    for call, gradient in zip(calls, gradients, strict=True):
-        passing = _passing(call, gradient).cpu().double()
-        if passing.shape[2] == 1:  # the one query that is read, where [CLS] is: the first
+    return [_passing(*pair) for pair in zip(calls, gradients, strict=True)]
+
+
+def _all_queries(maps: Sequence[Tensor]) -> list[Float[Tensor, "B H Q K"]]:
+    """Return maps of all queries: where [CLS] alone is read, it is the first."""
+    found = []
+    for of_layer in maps:
+        passing = of_layer.cpu().double()
+        if passing.shape[2] == 1:
             passing = F.pad(passing, (0, 0, 0, passing.shape[3] - 1))
-        maps.append(passing)
-    return maps
+        found.append(passing)
+    return found
 
 
 def _of_text(

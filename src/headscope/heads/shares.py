@@ -65,7 +65,7 @@ def shares_of(gates: FixedGates, sums: Float[Tensor, "B S"]) -> Shares:
         with _scaled_heads(others) as scale_others:
             scale_others(0.0)
             unobserved = past - _below(gates, sums.sum(dim=0), each, len(gates.calls))
-        for x, weight in _gauss_legendre(len(calls)):
+        for x, weight in gauss_legendre(len(calls)):
             scale(x)
             gradients = _gradients_of_rows(sums.sum(dim=0), outputs, each)  # x g(x), [S, ...] each
             for layer, (output, gradient) in enumerate(zip(outputs, gradients, strict=True)):
@@ -102,7 +102,7 @@ def _scaled_heads(calls: Sequence[HeadOutputs]) -> Iterator[Callable[[float], No
         yield set_scale
 
 
-def _gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
+def gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
     """Return points and weights on 0 to 1: exact for polynomials of degree L - 1."""
     if not num_layers:
         return []

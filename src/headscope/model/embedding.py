@@ -105,10 +105,24 @@ class TokenEmbedding(nn.Module):
 
         Without `segment_ids` all tokens are of type 0.
         """
-        if features is None:
-            vectors: Tensor = self.token(token_ids)  # [B, T, W]
-        else:
-            vectors = self._of_states(features)
+        vectors: Tensor = self.summed(token_ids, segment_ids, evidence, features)
+        if self.norm is not None:
+            vectors = self.norm(vectors)
+        vectors = self.dropout(vectors)
+        if self.projection is not None:
+            vectors = self.projection(vectors)  # [B, T, W] -> [B, T, D]
+        return vectors
+
+    def summed(
+        self,
+        token_ids: TokenIds,
+        segment_ids: TokenIds | None = None,
+        evidence: TokenRatios | None = None,
+        features: Float[Tensor, "B T F"] | None = None,
+    ) -> Float[Tensor, "B T W"]:
+        """Return the sum of each token's vectors, before a norm."""
+        looked_up = self.token if features is None else self.of_states
+        vectors: Tensor = looked_up(token_ids if features is None else features)  # [B, T, W]
         if self.position is not None:
             vectors = vectors + self.position[: token_ids.shape[1]]  # [T, W], of every text
         if self.segment is not None:
@@ -117,22 +131,23 @@ class TokenEmbedding(nn.Module):
             vectors = vectors + self.segment(segments)
         if self.evidence is not None and evidence is not None:
             vectors = vectors + self.evidence(evidence)  # [B, T, C] -> [B, T, W]
-        if self.norm is not None:
-            vectors = self.norm(vectors)
-        vectors = self.dropout(vectors)
-        return vectors if self.projection is None else self.projection(vectors)  # [B, T, D]
+        return vectors
 
-    def _of_states(self, states: Float[Tensor, "B T F"]) -> Tokens:
-        """Return the tokens' vectors, made from a frozen encoder's hidden states."""
-        if self.mix is not None:
-            of_layers = states.unflatten(-1, (len(self.mix), -1))  # [B, T, L F] -> [B, T, L, F]
-            shares = self.mix.softmax(dim=0)
-            parts = [of_layers.select(-2, layer) * share for layer, share in enumerate(shares)]
-            states = sum(parts[1:], parts[0])  # in half of the time of a sum over one tensor
-        vectors: Tensor = self.token(states)
+    def of_states(self, states: Float[Tensor, "B T F"]) -> Tokens:
+        """Return the vectors made of a frozen encoder's states, but for that of [CLS]."""
+        vectors: Tensor = self.token(self.mixed(states))
         # The hidden state at [CLS] knows the text. len() would fix B in an export.
         start = self.start.expand(vectors.shape[0], 1, -1)
         return torch.cat([start, vectors[:, 1:]], dim=1)
+
+    def mixed(self, states: Float[Tensor, "B T F"]) -> Float[Tensor, "B T _"]:
+        """Return the mix of a frozen encoder's layers, which are side by side."""
+        if self.mix is None:
+            return states
+        of_layers = states.unflatten(-1, (len(self.mix), -1))  # [B, T, L F] -> [B, T, L, F]
+        shares = self.mix.softmax(dim=0)
+        parts = [of_layers.select(-2, layer) * share for layer, share in enumerate(shares)]
+        return sum(parts[1:], parts[0])  # type: ignore[no-any-return]  # in half of the time of a sum over one tensor
 
 
 def layer_norm(architecture: Architecture, width: int) -> nn.LayerNorm:
