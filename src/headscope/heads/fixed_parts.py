@@ -161,7 +161,7 @@ class FixedAttention:
 
     def at_values(self, heads: Float[Tensor, "N B H Q E"]) -> Float[Tensor, "N B H K E"]:
         """Return rows at the values, from those at the outputs of the heads."""
-        return torch.matmul(self.weights.transpose(-2, -1), heads)
+        return torch.matmul(self.weights.mT, heads)
 
     def back(self, values: Float[Tensor, "N B H K E"]) -> tuple[Rows, Sums]:
         """Return rows at what values are computed from, and what the values' bias adds."""
@@ -171,7 +171,9 @@ class FixedAttention:
             bias = (values * self.value_bias).sum(dim=(2, 3, 4))
         return merged @ self.value_weight.flatten(0, 1), bias
 
-    def back_apart(self, values: Float[Tensor, "N B H K E"]) -> tuple[Rows, Sums]:
+    def back_apart(
+        self, values: Float[Tensor, "N B H K E"]
+    ) -> tuple[Float[Tensor, "HN B K D"], Float[Tensor, "HN B"]]:
         """Return the same for each head by itself: H N rows."""
         apart = values.permute(2, 0, 1, 3, 4)  # [H, N, B, K, E]
         rows = apart.flatten(1, 3) @ self.value_weight  # [H, N B K, D]
