@@ -50,6 +50,7 @@ ALLOWED = [
     Allowed("*:*nats*", inf, "five tokens of each head, against the mean of the classes"),
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),
     Allowed("*/errors.csv:*", inf, "report.html has these texts"),
+    Allowed("*data.sql", inf, "a query is run by examples/database.py"),
     *(
         Allowed(f"*.html:texts.*/{name}", inf, "a page has all arrays of the record")
         for name in ("check", "rounding", "shown")

@@ -12,12 +12,15 @@ import ast
 import io
 import re
 import tokenize
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from headscope.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
@@ -36,6 +39,12 @@ LIMITS: dict[str, float] = {
     "files over 500 lines": 0,
     "folders of more than 12 modules": 0,
     "duplicates": 3,  # statements of DUPLICATE nodes or more that stand in two places
+}
+# Kinds of things, which a reader meets one by one; raised only by naming here who asked.
+KINDS = {
+    "commands": 10,
+    "direct dependencies": 23,
+    "extras": 8,  # test and dev among them
 }
 DUPLICATE = 30
 BODIES = ("body", "orelse")
@@ -90,7 +99,7 @@ WORDS: dict[str, tuple[int, str]] = {
     r"\btakes .*, got\b|\bgot .*[,;] takes\b|what it takes": (0, "expected Y, got X; remedy"),
 }
 NAME = re.compile(r"(?<![\w/.-])headscope(?:\.[A-Za-z_]\w*)+")
-PATH = re.compile(r"(?<![\w/.-])(?:src|tests|docs|configs|benchmarks|scripts)/[\w./-]*\w")
+PATH = re.compile(r"(?<![\w/.-])(?:src|tests|docs|configs|benchmarks|scripts|examples)/[\w./-]*\w")
 GENERATED = {ROOT / "docs" / "families.md"}  # a table that benchmarks/families.py writes
 GONE = {"scripts/benchmark.py"}  # older figures say that they were measured by it
 Place = tuple[Path, int, str]  # file, line, text
@@ -269,6 +278,17 @@ def test_no_limit_is_passed(name: str) -> None:
     found = measure()[name]
     where = "\n".join(map(str, duplicates())) if name == "duplicates" else __doc__
     assert found <= (CEILINGS | LIMITS)[name], f"{name}: {where}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_are_few_kinds(kind: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = {
+        "commands": [*COMMANDS],
+        "direct dependencies": project["dependencies"],
+        "extras": [*project["optional-dependencies"]],
+    }
+    assert len(found[kind]) <= KINDS[kind], found[kind]
 
 
 def test_functions_are_short_take_few_parameters_and_nest_little() -> None:

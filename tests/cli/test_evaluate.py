@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from headscope.cli.abstaining import show_abstaining
 from headscope.cli.evaluate import evaluate
 from headscope.data.splits import text_keys
 from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
@@ -20,7 +20,9 @@ from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
 from headscope.settings.checks import override
 from headscope.settings.commands import EvaluateConfig, OtherDataConfig
+from headscope.settings.config import DataConfig
 from training_runs import Trained, write
+from untrained import LABELS, untrained
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
@@ -46,17 +48,15 @@ def test_scores_are_those_of_training(mistaken: Trained, tmp_path: Path) -> None
 
 
 def test_what_abstaining_does_to_each_class_is_shown_and_kept(
-    mistaken: Trained, tmp_path: Path
+    plain: Trained, tmp_path: Path
 ) -> None:
-    folder = mistaken.copy(tmp_path)
+    folder = plain.copy(tmp_path)
     output = io.StringIO()
-    config = EvaluateConfig(str(folder), accelerator="cpu", target_precision={"good": 0.6})
-    with warnings.catch_warnings():  # it may be that no threshold is enough
-        warnings.simplefilter("ignore", UserWarningMessage)
-        evaluate(config, Console(file=output, width=200))
+    config = EvaluateConfig(str(folder), accelerator="cpu", target_accuracy=0.6)
+    evaluate(config, Console(file=output, width=200))
     shown = output.getvalue()
     validation = own_corpus(load_run(folder), ["validation"]).splits["validation"]
-    assert f"target_precision, on {len(validation)} validation texts, which chose" in shown
+    assert f"target_accuracy, on {len(validation)} validation texts, which chose" in shown
     kept = json.loads((folder / "evaluations/reviews-test.json").read_text())
     classes = kept["abstaining"]["classes"]
     assert kept["abstaining"]["all"] == [
@@ -68,6 +68,21 @@ def test_what_abstaining_does_to_each_class_is_shown_and_kept(
     texts, answered, predicted, right = classes["good"]
     assert f"{answered} of {texts}" in shown
     assert f"{right} of {predicted}" in shown
+
+
+def test_coverage_and_precision_of_each_class_are_counted(tmp_path: Path) -> None:
+    texts = ["the cat sat", "a long film", "a lovely book"]
+    run = load_run(untrained(tmp_path / "run", texts, DataConfig(max_length=16)))
+    logits = 9 * torch.eye(3)[[0, 0, 1, 2, 2]]
+    labels = torch.tensor([0, 1, 1, 2, 2])
+    output = io.StringIO()
+    is_odd = np.arange(5) == 4
+    found = show_abstaining(Console(file=output, width=200), run, 0.5, logits, labels, is_odd)
+    assert found["all"] == [5, 4, 4, 3]  # texts, answered, predicted, right
+    counts = [[1, 1, 2, 1], [2, 2, 1, 1], [2, 1, 1, 1]]
+    assert found["classes"] == dict(zip(LABELS, counts, strict=True))
+    assert "1 of 2" in output.getvalue()
+    assert "0.013 to 0.987" in output.getvalue()  # Clopper and Pearson: 1 of 2
 
 
 def test_scores_that_cannot_be_kept_are_shown_all_the_same(plain: Trained, tmp_path: Path) -> None:

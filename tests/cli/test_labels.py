@@ -1,5 +1,6 @@
 """`headscope labels` finds planted errors, and data.drop_rows drops or corrects them."""
 
+import codecs
 import csv
 import warnings
 from dataclasses import replace
@@ -40,7 +41,8 @@ def test_planted_errors_of_all_splits_are_found_and_corrected(tmp_path: Path) ->
         assert rows[row["row"]]["text"] == row["text"]
         row["corrected"] = planted.get(row["id"], "")
     path = tmp_path / "labels.csv"
-    with path.open(encoding="utf-8") as file:
+    assert path.read_bytes().startswith(codecs.BOM_UTF8)  # it is corrected in a spreadsheet
+    with path.open(encoding="utf-8-sig") as file:
         assert [row["text"] for row in csv.DictReader(file)] == [row["text"] for row in found]
     printed = console.export_text()
     assert printed.startswith("3 networks are trained")

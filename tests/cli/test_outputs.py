@@ -25,12 +25,11 @@ WRITING: dict[str, dict[str, Any]] = {
     "inspect": {"text": "a lovely film", "output": "page.html"},
     "page": {"output": "page.html"},
     "report": {"output": "report.html", "seconds": 1},
-    "drift": {"input": "texts.csv", "against": "texts.csv", "output": "drift.html"},
 }
 
 
 def test_every_command_is_here() -> None:
-    others = {"train", "evaluate", "verify", "trace", "export", "cache"}
+    others = {"train", "evaluate", "verify", "trace", "export"}
     assert {*WRITING} | others == {*COMMANDS}
     writes = {name for name, (_, schema) in COMMANDS.items() if issubclass(schema, WritesFile)}
     assert writes == {*WRITING}

@@ -252,25 +252,34 @@ def test_reasons_of_a_cut_text_name_its_rest_as_an_explanation_does(tmp_path: Pa
     assert "the rest of the text" in row["reasons"]
 
 
-def test_costs_choose_the_prediction_and_where_it_abstains(run: Path, tmp_path: Path) -> None:
-    """The dearest mistake is never risked, a dear one only where the others are unlikely."""
+def test_it_abstains_and_prints_the_share_of_unfamiliar_texts(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
     setup, model, chosen = load_model(run)
-    validation = (torch.zeros(3, 3), torch.arange(3))
+    logits = torch.tensor([[3.0, 0, 0], [2, 0, 0], [0, 3, 0]])
+    validation = (logits, torch.tensor([0, 1, 1]))
     save_model(folder, setup, model, replace(chosen, most_unknown=0.9), validation)
     source = written(tmp_path / "in.jsonl", [{"text": text} for text in [*TEXTS, "zzz"]])
-    costs = tmp_path / "costs.csv"
-    never, rare, cheap = LABELS
-    costs.write_text(f"given,predicted,cost\n,{never},99\n{cheap},{rare},3\n,,0.6\n")
-    label(folder, source, tmp_path / "out.jsonl", costs=str(costs))
+    label(folder, source, tmp_path / "out.jsonl", min_confidence=0.5)
     rows = read(tmp_path / "out.jsonl")
     for row in rows[:-1]:
-        p = {name: row[f"probability_{name}"] for name in LABELS}
-        expected = {rare: p[never] + 3 * p[cheap], cheap: p[never] + p[rare], "": 0.6}
-        best = min(expected, key=expected.__getitem__)
-        assert (row["prediction"], row["abstained"]) == (best, "" if best else "cost")
+        best = max(LABELS, key=lambda name: row[f"probability_{name}"])
+        is_sure = row[f"probability_{best}"] >= 0.5
+        expected = (best, "") if is_sure else ("", "confidence")
+        assert (row["prediction"], row["abstained"]) == expected
     assert (rows[-1]["prediction"], rows[-1]["abstained"]) == ("", "unfamiliar")
-    assert {row["prediction"] for row in rows} >= {cheap, ""}
+    assert {row["abstained"] for row in rows} == {"", "confidence", "unfamiliar"}
+    shown = capsys.readouterr().err
+    count = sum(row["abstained"] != "" for row in rows)
+    assert f"abstained on {count} of 51 texts\n" in shown
+    share = "1 of 51 texts are unlike those of training (2.0 %; of the validation texts at most 1 %"
+    assert f"note: {share})\n" in shown
+    label(folder, source, tmp_path / "sure.jsonl", target_accuracy=1)
+    least = (logits[0] / chosen.temperature).softmax(0)[0]
+    assert f"answers from a confidence of {least:.4f}, chosen on" in capsys.readouterr().err
+    label(folder, source, tmp_path / "all.jsonl")
+    assert f"note: {share}); min_confidence=... or" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

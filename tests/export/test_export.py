@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from headscope.data.tokenizer import word_spans
 from headscope.export import graph
 from headscope.export.graph import export
 from headscope.ground import plain_rows
-from headscope.ground.errors import ConfigError, DataError, RunError, UserWarningMessage
+from headscope.ground.errors import ConfigError, DataError, RunError
 from headscope.runs import answering
 from headscope.runs.folder import model_name, save_model
 from headscope.runs.run import Run, load_run
@@ -322,21 +321,17 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
     labels = torch.arange(len(texts)) % 3
     save_model(run, loaded.setup, loaded.model, Chosen(most_unknown=0.6), (logits, labels))
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
-    (tmp_path / "costs.csv").write_text("given,predicted,cost\n,,0.4\n")
     whys = set()
-    keys = {"min_confidence": 0.4, "target_precision": 0.5, "costs": str(tmp_path / "costs.csv")}
-    for key, value in keys.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarningMessage)  # of classes never answered
-            output = export(ExportConfig(str(run), str(tmp_path / key), **{key: value}))
-            files = (str(tmp_path / "in.jsonl"), str(tmp_path / f"{key}.jsonl"))
-            predict(PredictConfig(str(run), *files, **{key: value}))
+    for key, value in {"min_confidence": 0.4, "target_accuracy": 0.4}.items():
+        output = export(ExportConfig(str(run), str(tmp_path / key), **{key: value}))
+        files = (str(tmp_path / "in.jsonl"), str(tmp_path / f"{key}.jsonl"))
+        predict(PredictConfig(str(run), *files, **{key: value}))
         theirs = [json.loads(row) for row in (tmp_path / f"{key}.jsonl").read_text().splitlines()]
         ours = Classifier(output).predict(texts)
         found = [(row["prediction"], row["abstained"]) for row in ours]
         assert found == [(row["prediction"], row["abstained"]) for row in theirs]
         whys |= {row["abstained"] for row in ours}
-    assert whys == {"", "confidence", "cost", "unfamiliar"}
+    assert whys == {"", "confidence", "unfamiliar"}
 
 
 def test_reasons_of_a_network_on_a_checkpoint_are_rejected(tmp_path: Path) -> None:
@@ -425,7 +420,7 @@ def test_its_reader_reads_what_predict_reads(
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     config = PredictConfig.__new__(PredictConfig)
-    vars(config).update(input=str(path), format="auto", encoding="utf-8", separator=None, sql=None)
+    vars(config).update(input=str(path), format="auto", encoding="utf-8", separator=None)
     theirs: list[Any] = []
     ours: list[Any] = []
     try:

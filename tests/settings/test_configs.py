@@ -67,7 +67,6 @@ def test_every_command_has_its_configuration(name: str) -> None:
     words = {
         "evaluate": ["run=.", "data=ag_news"],
         "predict": ["run=."],
-        "drift": ["run=."],
         "inspect": ["model=some/hub-id", "data=imdb", "data.limit=3"],
         "export": ["run=.", "output=nowhere"],
         "page": ["run=."],

@@ -22,14 +22,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import (
-    NO_PASSWORD,
-    PASSWORD,
-    ConfigError,
-    RunError,
-    did_you_mean,
-    first_line,
-)
+from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line
 from headscope.ground.files import home
 from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
@@ -100,8 +93,6 @@ def parse_override(word: str, schema: type, is_sweep: bool) -> Override:
     if not key or not (sign or key.startswith("~")):
         example = '"text=two words"'
         raise ConfigError(f"{word}: expected key=value; a text with spaces is quoted: {example}")
-    if key.endswith(("path", "input", "output")) and PASSWORD.search(value):
-        raise ConfigError(f"{key}: expected {NO_PASSWORD}")
     if is_text(keys(schema).get(key.lstrip("+"), {})):
         word = f"{key}={as_text(value, is_sweep)}"
     try:

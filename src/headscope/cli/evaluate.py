@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from rich.console import Console
 from torch import Tensor
 
+from headscope.cli.abstaining import show_abstaining
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import (
     class_numbers,
@@ -30,9 +31,9 @@ from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
-from headscope.runs.folder import as_json
+from headscope.runs.folder import as_json, load_validation
 from headscope.runs.prediction import best_device, split_logits
-from headscope.runs.rules import rule_of, show_rule
+from headscope.runs.rules import least_of
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import learned_by, texts_of
 from headscope.settings.commands import EvaluateConfig
@@ -71,7 +72,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     console = terminal(console)
     run = load_run(config.run)
     check_links(run.folder)
-    rule = rule_of(config, run, console)
+    least = _least(config, run, console)
     scored = _scored(config, run, console)
     found = scored.scores()
     data = config.data or run.config.data
@@ -89,10 +90,10 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
         **found.content(run.labels),
         "calibration": _show(console, title, scored, found),
     }
-    if rule is not None:
-        show_line(console, "the same rule on these texts, some of which may be unfamiliar:")
+    if least is not None:
+        show_line(console, "the same on these texts, some of which may be unfamiliar:")
         labelled = (scored.logits, scored.targets, scored.is_odd)
-        content["abstaining"] = show_rule(console, run, rule, *labelled)
+        content["abstaining"] = show_abstaining(console, run, least, *labelled)
     is_learned = learned_by(run, scored.texts)
     content["learned"] = None if is_of_training else show_learned(console, scored, is_learned)
     if config.against is not None:
@@ -105,6 +106,18 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     else:
         show_line(console, f"kept in {kept}")
     return found
+
+
+def _least(config: EvaluateConfig, run: Run, console: Console) -> float | None:
+    """Return the confidence from which the run answers; print what a chosen one does."""
+    least = least_of(config, run)
+    if least is not None and config.target_accuracy is not None:
+        logits, labels = load_validation(run.folder)
+        count = len(labels)
+        chose = f"which chose to answer from a confidence of {least:.4f} on:"
+        show_line(console, f"target_accuracy, on {count} validation texts, {chose}")
+        show_abstaining(console, run, least, logits, labels, np.zeros(count, dtype=bool))
+    return least
 
 
 def _scored(config: EvaluateConfig, run: Run, console: Console) -> Scored:

@@ -65,7 +65,7 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         suspicious = [
             row | {columns[-1]: ids[at]} for at, row in zip(found.index, suspicious, strict=True)
         ]
-    write_rows(config.output, suspicious, columns)
+    write_rows(config.output, suspicious, columns, is_sheet=True)
     show_line(console, f"{len(found)} of {len(texts)} texts have a label that is probably wrong")
     _show(console, config.output, found)
     return suspicious

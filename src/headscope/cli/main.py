@@ -1,7 +1,7 @@
 """The command `headscope`: settings are composed and checked before anything heavy is imported.
 
 Exit codes: 0 done; 1 it could not be done, such as a NaN loss; 2 a mistake in the command, the
-configuration or the data; 3 drift; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
+configuration or the data; 128 + the number of a signal: 130 Ctrl-C, 143 SIGTERM.
 """
 
 import gc
@@ -43,12 +43,10 @@ COMMANDS: dict[str, tuple[str, type]] = {
     "train": ("headscope.training.train:train", TrainConfig),
     "evaluate": ("headscope.cli.evaluate:evaluate", commands.EvaluateConfig),
     "predict": ("headscope.cli.predict:predict", commands.PredictConfig),
-    "drift": ("headscope.cli.pages:drift", commands.DriftConfig),
     "labels": ("headscope.cli.labels:labels", commands.LabelsConfig),
     "inspect": ("headscope.cli.inspect:inspect", commands.InspectConfig),
     "page": ("headscope.cli.pages:page", commands.PageConfig),
     "report": ("headscope.cli.pages:report", commands.ReportConfig),
-    "cache": ("headscope.cli.cache:cache", commands.CacheConfig),
     "verify": ("headscope.proof.verify:verify", commands.VerifyConfig),
     "trace": ("headscope.proof.trace:trace_attention", commands.TraceConfig),
     "export": ("headscope.export.graph:export", commands.ExportConfig),
@@ -108,7 +106,7 @@ def run(name: str, words: Sequence[str]) -> int:
         with signals_taken(end), starting(config):
             call = pkgutil.resolve_name(function)
         gc.freeze()  # what is imported stays: no collection needs to look at it again
-        return getattr(call(config), "exit_code", 0)
+        call(config)
     return 0
 
 

@@ -6,7 +6,7 @@ saves most of the padding, and while the network reads them, another thread toke
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
@@ -18,18 +18,18 @@ from rich.console import Console
 
 from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
-from headscope.ground.databases import query_rows, write_table
 from headscope.ground.errors import DataError, shown
 from headscope.ground.plain_rows import Row, as_text, renamed
 from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.record.explanation import places_of, ranked_words, word_line
-from headscope.runs.answering import AnswerRule
+from headscope.runs.abstaining import BEYOND
+from headscope.runs.answering import why_abstained
 from headscope.runs.prediction import best_device
-from headscope.runs.rules import rule_of
+from headscope.runs.rules import least_of
 from headscope.runs.run import Run, load_run
-from headscope.settings.commands import PredictConfig, ReadsTexts
+from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
 ROWS_AT_ONCE = 4096
@@ -48,16 +48,17 @@ def predict(config: PredictConfig) -> int:
     Where a text has any number of labels, prediction is a list of them; in a csv file they are
     joined as in the data, or a list in JSON. Columns of the input that have these names are kept as
     input_prediction and so on. By a key of `Abstains` the prediction is empty where the column
-    `abstained` has a reason: confidence, cost, or unfamiliar. With `reasons`, a column
-    has the words that add most to the log-odds of the prediction against the runner-up:
-    `Run.explain`.
+    `abstained` has a reason: confidence or unfamiliar. With `reasons`, a column has the words that
+    add most to the log-odds of the prediction against the runner-up: `Run.explain`.
 
     Raises:
         DataError: if the input cannot be read or lacks the column with the text; no output is left.
     """
     run = load_run(config.run)
     console = terminal(Console(stderr=True))
-    rule = rule_of(config, run, console)
+    least = least_of(config, run)
+    if config.target_accuracy is not None:
+        show_line(console, f"answers from a confidence of {least:.4f}, chosen on validation")
     columns = columns_of(config, run)
     is_typed = config.input == "-" and sys.stdin is not None and sys.stdin.isatty()
     if is_typed:  # it would seem to hang
@@ -65,23 +66,20 @@ def predict(config: PredictConfig) -> int:
     run.model.to(best_device(config.accelerator))
     counts: Counter[str] = Counter()
     added = [PREDICTION, *map("probability_{}".format, run.labels)]
-    added += [ABSTAINED] * (rule is not None) + [REASONS] * config.reasons
+    added += [ABSTAINED] * (least is not None) + [REASONS] * config.reasons
     total = _number_of_rows(config) if config.reasons else None  # they take long
     with Bar(console, "labelling texts", total, is_hidden=is_typed) as bar:
         windows = encoded(run, read_texts(config, columns, counts))
         answers = chain.from_iterable(
-            _answers(config, run, window, rule, counts, bar) for window in windows
+            _answers(config, run, window, least, counts, bar) for window in windows
         )
         names = [*columns.values(), *added]
-        if config.table is None:
-            write_rows(config.output, answers, names)
-        else:
-            write_table(config.output, config.table, answers, names, config.overwrite)
-    _print_notes(console, config, counts, rule is not None)
+        write_rows(config.output, answers, names, is_sheet=config.input.endswith(".xlsx"))
+    _print_notes(console, config, counts, least is not None)
     return counts["rows"]
 
 
-def columns_of(config: ReadsTexts, run: Run) -> dict[str, str]:
+def columns_of(config: PredictConfig, run: Run) -> dict[str, str]:
     """Return the columns with texts, by the key that names each."""
     own = run.config.data
     columns = {"text_column": config.text_column or own.text_column}
@@ -91,15 +89,11 @@ def columns_of(config: ReadsTexts, run: Run) -> dict[str, str]:
 
 
 def read_texts(
-    config: ReadsTexts, columns: Mapping[str, str], counts: Counter[str]
+    config: PredictConfig, columns: Mapping[str, str], counts: Counter[str]
 ) -> Iterator[tuple[Row, Texts]]:
     """Yield each row of the input with its text or pair of texts."""
     source = (config.input, config.format, columns["text_column"])
-    if config.sql is None:
-        rows = read_rows(*source, config.encoding, config.separator, keys="")
-    else:
-        rows = query_rows(config.input, config.sql)
-    for row in rows:
+    for row in read_rows(*source, config.encoding, config.separator, keys=""):
         where = f"{config.input}, row {counts['rows']}"
         texts = []
         for key, column in columns.items():
@@ -140,7 +134,7 @@ def _answers(
     config: PredictConfig,
     run: Run,
     window: Window,
-    rule: AnswerRule | None,
+    least: float | None,
     counts: Counter[str],
     bar: Bar,
 ) -> Iterator[Row]:
@@ -149,25 +143,25 @@ def _answers(
     is_half = config.precision == "bf16-mixed"
     with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
         predictions = run.label(texts, config.tokens_per_batch)
-    decided: Iterator[Any] = repeat((None, ""))
-    if rule is not None:
-        values = np.array([[*each.probabilities.values()] for each in predictions])  # [N, C]
+    whys: Iterable[str] = repeat("")
+    if least is not None:
+        confidence = np.array([max(each.probabilities.values()) for each in predictions])
         is_odd = np.array([each.is_unfamiliar for each in predictions])
-        decided = zip(*rule.answer(values, is_odd), strict=True)
+        whys = why_abstained(confidence, is_odd, least)
     reasons = _reasons(run, window, counts["done"], bar) if config.reasons else repeat("")
-    answers = zip(rows, predictions, reasons, decided, strict=False)
-    for (row, _), found, reason, (chosen, why) in answers:
+    answers = zip(rows, predictions, reasons, whys, strict=False)
+    for (row, _), found, reason, why in answers:
         answer: dict[str, Any] = {PREDICTION: found.labels}
         if not run.config.data.multi_label:
             answer[PREDICTION] = found.label
-        elif config.table or config.output.endswith((".csv", ".xlsx")):
+        elif config.output.endswith(".csv"):
             separator = run.config.data.label_separator
             answer[PREDICTION] = joined_labels(found.labels, run.labels, separator)
         shares = found.probabilities
         answer |= {f"probability_{name}": round(share, 6) for name, share in shares.items()}
         counts["unfamiliar"] += found.is_unfamiliar
-        if rule is not None:
-            answer |= {PREDICTION: "" if why else run.labels[chosen], ABSTAINED: why}
+        if least is not None:
+            answer |= {PREDICTION: "" if why else found.label, ABSTAINED: why}
             counts["abstained"] += bool(why)
         if config.reasons:
             answer[REASONS] = reason
@@ -199,14 +193,14 @@ def _print_notes(
     rows = counts["rows"]
     if empty := counts["empty"]:
         show_line(console, f"note: {empty} of {rows} texts are empty, so unfamiliar")
-    unfamiliar = counts["unfamiliar"]
     if abstains:
-        abstained = f"abstained on {counts['abstained']} of {rows} texts"
-        show_line(console, f"{abstained}, {unfamiliar} of them unfamiliar")
-    elif unfamiliar:
-        remedy = "min_confidence=... or target_accuracy=... leaves them without a label"
-        are = "texts are unlike those of training"
-        show_line(console, f"note: {unfamiliar} of {rows} {are}; {remedy}")
+        show_line(console, f"abstained on {counts['abstained']} of {rows} texts")
+    if unfamiliar := counts["unfamiliar"]:
+        share = f"{100 * unfamiliar / rows:.1f} %"
+        beside = f"{share}; of the validation texts at most {100 * BEYOND:g} %"
+        remedy = "; min_confidence=... or target_accuracy=... leaves them without a label"
+        line = f"{unfamiliar} of {rows} texts are unlike those of training ({beside})"
+        show_line(console, f"note: {line}{'' if abstains else remedy}")
     if config.output != "-":
         show_line(console, f"texts labelled: {rows}, in {config.output}")
     elif rows == 0:

@@ -17,7 +17,6 @@ from headscope.data.columns import as_cell, numbers, split_columns, text_columns
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import check_names, format_of, read_rows
 from headscope.data.splits import group_like
-from headscope.ground.databases import query_rows
 from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown, warn
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.ground.plain_rows import Row, as_text
@@ -33,9 +32,8 @@ def load_source(config: DataConfig) -> DatasetDict:
     """Return the source's own splits and columns, unchecked.
 
     `data.path` is `licenses` (the default data), a Hub id, a folder in Hub layout (data files,
-    perhaps a card), a csv, tsv, json, jsonl, parquet or xlsx file, a database with the query
-    `data.sql`, or `my_package:load`, a function that is called with `config` and returns rows by
-    split.
+    perhaps a card), a csv, tsv, json, jsonl, parquet or xlsx file, or `my_package:load`, a
+    function that is called with `config` and returns rows by split.
 
     Raises:
         ConfigError: if that function cannot be imported or called.
@@ -53,9 +51,6 @@ def load_source(config: DataConfig) -> DatasetDict:
         if not is_local(config.path):
             return datasets.load_dataset(config.path, config.name, revision=config.revision)
         with quiet():
-            if config.sql is not None:
-                rows = read_source(config, config.path)
-                return DatasetDict({config.train_split: load_rows(rows, config, config.path)})
             if path.is_dir():
                 return load_folder(path, config)
             return DatasetDict(
@@ -217,16 +212,14 @@ def reason(error: BaseException) -> str:
 
 
 def read_source(data: DataConfig, path: str) -> Iterator[Row]:
-    """Yield the rows of a file of the source, or of its query, with every column."""
-    if data.sql is not None:
-        return query_rows(path, data.sql)
+    """Yield the rows of a file of the source, with every column."""
     return read_rows(path, encoding=data.encoding, separator=data.separator)
 
 
 def warn_of_groups(source: DatasetDict, config: DataConfig) -> None:
     """Warn of a column of train whose values a random cut puts on both sides, with texts alike."""
     rows: Iterable[Row] = source[config.train_split]
-    if config.sql is not None or Path(config.path).is_file():
+    if Path(config.path).is_file():
         rows = read_source(config, config.path)  # with all columns
     if found := group_like(pd.DataFrame([*islice(rows, ROWS_OF_GROUPS)]), config):
         warn(
@@ -252,7 +245,7 @@ def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> l
         cells: list[Any] = []
         if column in known:
             cells = list(values(source[name], column))
-        elif data.sql is not None or Path(path).is_file():
+        elif Path(path).is_file():
             for row in read_source(data, path):
                 known = [*row]
                 cells.append(row.get(column))

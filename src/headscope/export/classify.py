@@ -8,8 +8,8 @@
     Classifier("model").predict(["a text", "another"])
 
 A row of the output has the row of the input, the prediction (a list, if texts have any number of
-labels), the probability of each class, in `abstained` why there is no prediction (confidence, cost
-or unfamiliar), which model it was, and with reasons.onnx the words that decided.
+labels), the probability of each class, in `abstained` why there is no prediction (confidence or
+unfamiliar), which model it was, and with reasons.onnx the words that decided.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from answering import AnswerRule, share_of_unknown
+from answering import share_of_unknown, why_abstained
 from ngrams import (
     CHARACTERS,
     NO_KEY,
@@ -70,8 +70,7 @@ class Classifier:
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
         self.model: str = self.settings["model"]  # digest and day of its training run
-        rule = self.settings["rule"]
-        self.rule = None if rule is None else AnswerRule(**rule)
+        self.least: float | None = self.settings["least_confidence"]
         self.tokenizer = Tokenizer.from_str(properties["tokenizer"])
         self.tokenizer.encode_special_tokens = True  # the letters "[SEP]" in a text are letters
         self.keys = np.frombuffer(base64.b64decode(properties["ngrams"]), np.uint64)
@@ -113,15 +112,15 @@ class Classifier:
             names = [self.labels[number] for number in numbers]
             probabilities = dict(zip(columns, share, strict=True))
             rows.append({"prediction": names} | probabilities)
-        if self.rule is not None:
+        if self.least is not None:
             ids = np.concatenate([*map(self.ids, encodings)])
             starts = np.cumsum([0, *map(len, encodings)])
             kinds = (self.settings["ends"], self.settings["unknown"])
             unknown = share_of_unknown(ids, starts, *kinds)
             is_odd = unknown > self.settings["most_unknown"]
-            answers = self.rule.answer(shares, is_odd)
-            for row, label, why in zip(rows, *answers, strict=True):
-                row |= {"prediction": "" if why else self.labels[label], "abstained": why}
+            whys = why_abstained(shares.max(axis=1), is_odd, self.least)
+            for row, why in zip(rows, whys, strict=True):
+                row |= {"prediction": "" if why else row["prediction"][0], "abstained": why}
         if self.words is not None:
             (words,) = self.words.run(["words"], tensors)
             for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):

@@ -9,7 +9,6 @@ import json
 import logging
 import shutil
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ from headscope.ground.files import replacing
 from headscope.ground.mecab import calls_mecab
 from headscope.ground.terminal import show_line, terminal
 from headscope.runs import answering
-from headscope.runs.answering import AnswerRule
 from headscope.runs.folder import model_name
-from headscope.runs.rules import rule_of
+from headscope.runs.rules import least_of
 from headscope.runs.run import Run, load_run
 from headscope.settings.commands import ExportConfig
 
@@ -86,13 +84,13 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     if config.reasons:
         check_reasons(run)
     console = terminal(console)
-    rule = None  # of several labels a text, each has its threshold
-    if config.abstains_by() or not run.config.data.multi_label:
-        rule = rule_of(config, run, console) or AnswerRule([0.0] * len(run.labels))
+    least = least_of(config, run)
+    if least is None and not run.config.data.multi_label:  # else each class has its threshold
+        least = 0.0
     try:
         with replacing(output) as folder:
             folder.mkdir()
-            write_onnx(run, folder, rule, config.reasons)
+            write_onnx(run, folder, least, config.reasons)
             beside = [Path(str(module.__file__)) for module in (answering, ngrams, plain_rows)]
             for file in (Path(__file__).with_name("classify.py"), *beside):
                 shutil.copyfile(file, folder / file.name)
@@ -104,7 +102,7 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     return output
 
 
-def write_onnx(run: Run, folder: Path, rule: AnswerRule | None, reasons: bool) -> None:
+def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> None:
     """Write model.onnx, with all that the front end needs in its metadata, and reasons.onnx.
 
     Raises:
@@ -126,7 +124,7 @@ def write_onnx(run: Run, folder: Path, rule: AnswerRule | None, reasons: bool) -
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         model = _exported(graph, inputs, [*graph(**inputs)])
-        model.model.metadata_props.update(metadata(run, rule))
+        model.model.metadata_props.update(metadata(run, least))
         model.save(folder / "model.onnx", external_data=False)
         if reasons:
             words = words_graph(run, logits, inputs)
@@ -157,7 +155,7 @@ def _exported(graph: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -
         return torch.onnx.export(program, dynamo=True, verbose=False, **names)
 
 
-def metadata(run: Run, rule: AnswerRule | None) -> dict[str, str]:
+def metadata(run: Run, least: float | None) -> dict[str, str]:
     """Return what the front end reads: settings, the tokenizer, and the keys of known n-grams."""
     data = run.config.data
     tokenizer = run.tokenizer
@@ -166,7 +164,7 @@ def metadata(run: Run, rule: AnswerRule | None) -> dict[str, str]:
         "multi_label": data.multi_label,
         "columns": [data.text_column, *[data.text_pair_column] * bool(data.text_pair_column)],
         "model": model_name(run.folder),
-        "rule": None if rule is None else asdict(rule),
+        "least_confidence": least,
         "most_unknown": run.chosen.most_unknown,
         "ends": tokenizer.encode("").ids,
         "unknown": unknown_ids(tokenizer),

@@ -52,30 +52,17 @@ class UserWarningMessage(UserWarning):
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Marks, embeddings, overrides and isolates of direction: a line would be shown in another order.
 BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# In a URL, unless it is a variable of the environment.
-PASSWORD = re.compile(
-    r"(://[^:/@\s]*:)(?!\$\w+@)[^@\s]+(?=@)|([?&](?:password|passwd|pwd)=)[^&\s]+"
-)
-NO_PASSWORD = (
-    "a URL without a password; name a variable of the environment: "
-    "postgresql+psycopg://me:$PGPASSWORD@host/tickets"
-)
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # torch on a CPU, on a GPU
 
 
 def shown(value: object, most: int = 60) -> str:
     """Return a value for a message: a long one cut, control characters escaped."""
-    text = masked(str(value))
+    text = str(value)
     characters = (
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text[:most]
     )
     return "".join(characters) + (f"... ({len(text):,} characters)" if len(text) > most else "")
-
-
-def masked(text: str) -> str:
-    """Return the text with *** for each password in a URL."""
-    return PASSWORD.sub(r"\1\2***", text)
 
 
 def printable(text: str) -> str:

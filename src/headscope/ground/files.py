@@ -219,8 +219,8 @@ def _temporary_cache() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="headscope-", ignore_cleanup_errors=True)
 
 
-def cached_files(folder: Path) -> list[tuple[float, int, Path]]:
-    """Return when each file of the cache was used, its size and its path, longest unused first.
+def trim_cache(folder: Path, most_gb: float) -> None:
+    """Remove the files of the cache that are longest unused until it has at most `most_gb`.
 
     Other files in the folder are none of the cache.
     """
@@ -230,14 +230,8 @@ def cached_files(folder: Path) -> list[tuple[float, int, Path]]:
             found = path.stat()
             if path.parent.name in KINDS:
                 files.append((max(found.st_atime, found.st_mtime), found.st_size, path))
-    return sorted(files)
-
-
-def trim_cache(folder: Path, most_gb: float) -> None:
-    """Remove the files of the cache that are longest unused until it has at most `most_gb`."""
-    files = cached_files(folder)
     left = sum(size for _, size, _ in files)
-    for _, size, path in files:
+    for _, size, path in sorted(files):
         if left > most_gb * 1e9:
             with suppress(OSError):
                 path.unlink()

@@ -1,4 +1,4 @@
-"""Rows as csv, xlsx or jsonl, whole or not at all; no spreadsheet or terminal obeys any of them.
+"""Rows as csv or jsonl, whole or not at all; no spreadsheet or terminal obeys any of them.
 
 jsonl holds what was given. A csv file is opened by spreadsheets, which compute what begins like a
 formula: there a ' is put in front of it, as OWASP advises (CSV Injection), but not in front of a
@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from headscope.ground.errors import BIDI, DataError, listed, printable
-from headscope.ground.files import replacing, write_atomic
+from headscope.ground.files import replacing
 from headscope.ground.plain_rows import CELLS, is_formula
-from headscope.ground.sheets import check_installed, write_sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,11 +30,13 @@ UNESCAPED = re.compile(f"[\x7f-\x9f\u2028\u2029]|{BIDI.pattern}")
 Row = Mapping[str, Any]
 
 
-def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
-    """Write rows to a csv, xlsx or jsonl file, or as jsonl to standard output, "-".
+def write_rows(
+    path: str, rows: Iterable[Row], columns: Sequence[str], is_sheet: bool = False
+) -> None:
+    """Write rows to a csv or jsonl file, or as jsonl to standard output, "-".
 
-    The first row has the columns of a csv file; `columns` are those of one without rows. Those of
-    xlsx are held in memory.
+    The first row has the columns of a csv file; `columns` are those of one without rows. One
+    for a spreadsheet has a BOM: without it Excel reads UTF-8 as the text encoding of its region.
 
     Raises:
         DataError: for a csv file's later row with another column, or a closed standard output.
@@ -47,16 +48,13 @@ def write_rows(path: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
         for row in rows:
             sys.stdout.write(_json(row) + "\n")
         return
-    if path.endswith(".xlsx"):
-        check_installed(path)
-        frame = frame_of(rows, columns)
-        write_atomic(Path(path), lambda temporary: write_sheet(temporary, frame))
-        return
+    is_csv = path.endswith(".csv")
+    encoding = "utf-8-sig" if is_csv and is_sheet else "utf-8"
     with (
         replacing(Path(path)) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
+        temporary.open("w", encoding=encoding, newline="") as file,
     ):
-        if path.endswith(".csv"):
+        if is_csv:
             writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
             writer.writerows(_csv_rows(iter(rows), columns))
         else:
@@ -75,15 +73,6 @@ def _csv_rows(rows: Iterator[Row], columns: Sequence[str]) -> Iterator[Iterable[
                 "write a .jsonl file"
             )
         yield [csv_cell(row.get(name, "")) for name in names]
-
-
-def frame_of(rows: Iterable[Row], columns: Sequence[str]) -> "pd.DataFrame":
-    """Return rows as a table, lists as JSON; `columns` are those of one without rows."""
-    import pandas as pd
-
-    found = [*rows]
-    frame = pd.DataFrame(found, columns=None if found else [*columns])
-    return frame.map(lambda cell: _json(cell) if isinstance(cell, dict | list) else cell)
 
 
 def write_frame(path: Path, frame: "pd.DataFrame") -> None:

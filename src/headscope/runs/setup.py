@@ -45,7 +45,6 @@ STEPS = ("trainer.accumulate", "trainer.epoch_steps")
 FIXED = ("name", "outputs_dir", "seed", "data.", "tokenizer.", "model.", *STEPS)
 FREE = (
     *SOURCES,  # the digests of the texts tell whether they are the same
-    "data.sql",
     "data.group_column",
     "data.time_column",
     "data.cache_dir",

@@ -22,8 +22,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from headscope.ground.databases import is_database
-from headscope.ground.errors import NO_PASSWORD, PASSWORD, ConfigError, did_you_mean, shown
+from headscope.ground.errors import ConfigError, did_you_mean, shown
 
 # Validators are built when a class is first used, so that `--help` of one command is quick.
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
@@ -213,13 +212,3 @@ def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Confl
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
         example = rf'"{prefix}separator=;" or, for a tab, "{prefix}separator=\t"'
         yield "separator", "one character", f"give {example}"
-
-
-def query_conflicts(path: str, sql: str | None, name: str) -> Conflicts:
-    """Yield what does not go together of a database and a query; `name` is the key of its URL."""
-    if PASSWORD.search(path):
-        yield name, *NO_PASSWORD.split("; ")
-    if is_database(path) and sql is None:
-        yield name, "a file, or a database with a query", 'give sql="select text, label from ..."'
-    if sql is not None and not is_database(path):
-        yield "sql", f"null, as {name} is no database", f"such as {name}=sqlite:///tickets.db"

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from headscope.ground.databases import is_database
 from headscope.ground.errors import ConfigError, existing_runs
 from headscope.settings.checks import (
     MOST,
@@ -22,7 +21,6 @@ from headscope.settings.checks import (
     format_conflicts,
     key,
     override,
-    query_conflicts,
 )
 from headscope.settings.config import (
     REPORT,
@@ -31,7 +29,6 @@ from headscope.settings.config import (
     Accelerator,
     Count,
     DataConfig,
-    Fraction,
     Integer,
     Seed,
     is_run,
@@ -67,7 +64,7 @@ class WritesFile(Settings):
     def outputs(self) -> list[Path]:
         """Return every file that the command writes where the user says, `output` first."""
         output = getattr(self, "output", None)
-        if output is None or output == "-" or is_database(output):
+        if output is None or output == "-":
             return []
         return [Path(output)]
 
@@ -101,17 +98,6 @@ class Abstains(Settings):
         "the same, below the probability from which this share of validation texts was right",
         kw_only=True,
     )
-    target_precision: Share | dict[str, Share] | None = key(
-        None,
-        "the same for each predicted class by itself; {class: share}: for these classes alone",
-        kw_only=True,
-    )
-    costs: PathText | None = key(
-        None,
-        "csv with columns given, predicted, cost: answer what costs least, or abstain "
-        "(an empty predicted); without a row a wrong answer costs 1",
-        kw_only=True,
-    )
 
     def abstains_by(self) -> list[str]:
         """Return which of the keys are given."""
@@ -122,11 +108,6 @@ class Abstains(Settings):
         yield from super()._conflicts()
         for name in self.abstains_by()[1:]:
             yield name, f"null with {self.abstains_by()[0]}", "give one of the two"
-
-    def _absent(self) -> Iterator[str]:
-        yield from super()._absent()
-        if self.costs is not None and not Path(self.costs).is_file():
-            yield f"costs: expected a csv file that exists, got {self.costs!r}"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -212,17 +193,17 @@ class EvaluateConfig(LabelledTextsConfig, Abstains):
 
 
 @dataclass(config=STRICT, frozen=True)
-class ReadsTexts(WritesFile, Abstains):
-    """A finished run, texts to read, where to write, and when it abstains."""
+class PredictConfig(WritesFile, Abstains):
+    """Label texts with a finished run, in order, whatever the file's size."""
 
+    endings = (".csv", ".jsonl")
     run: RunFolder
-    input: PathText = key(
+    input: PathText = key("-", "lines, csv, tsv, jsonl, json, parquet or xlsx; -: standard input")
+    output: PathText = key(
         "-",
-        "lines, csv, tsv, jsonl, json, parquet or xlsx, or the URL of a database with sql; "
-        "-: standard input",
+        "csv (' precedes formulas of spreadsheets; a BOM if the input is xlsx) or jsonl; "
+        "-: standard output",
     )
-    output: PathText = "-"
-    sql: str | None = key(None, "query of a database for the texts")
     format: Literal["auto", "lines", "csv", "tsv", "jsonl", "json"] = key(
         "auto", "format of the input; auto: by the file's extension"
     )
@@ -230,27 +211,6 @@ class ReadsTexts(WritesFile, Abstains):
     separator: str | None = key(None, "column delimiter of csv or tsv; null: comma or tab")
     text_column: str | None = key(None, "column with the text; null: the run's")
     text_pair_column: str | None = key(None, "column with the second text; null: the run's")
-
-    def _conflicts(self) -> Conflicts:
-        if self.sql is not None or is_database(self.input):
-            yield from query_conflicts(self.input, self.sql, "input")
-        elif self.input != "-" and not Path(self.input).is_file():
-            yield "input", "a file that exists, or - for standard input"
-        yield from super()._conflicts()
-        yield from format_conflicts(self.encoding, self.separator, "")
-
-
-@dataclass(config=STRICT, frozen=True)
-class PredictConfig(ReadsTexts):
-    """Label texts with a finished run, in order, whatever the file's size."""
-
-    endings = (".csv", ".jsonl", ".xlsx")
-    output: PathText = key(
-        "-",
-        "csv (' precedes formulas of spreadsheets), jsonl or xlsx, or the URL of a database with "
-        "table; -: standard output",
-    )
-    table: str | None = key(None, "of a database: the table to be made")
     reasons: bool = key(False, "add a column with the words that decided")
     tokens_per_batch: Count | None = key(
         None, "tokens per batch, padding included; null: 2048 on a CPU, else 65536"
@@ -261,42 +221,13 @@ class PredictConfig(ReadsTexts):
     accelerator: Device = "auto"
 
     def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
         source = Path(self.input)
+        if self.input != "-" and not source.is_file():
+            yield "input", "a file that exists, or - for standard input"
+        yield from super()._conflicts()
+        yield from format_conflicts(self.encoding, self.separator, "")
         if source.is_file() and Path(self.output).exists() and source.samefile(self.output):
             yield "output", "another file than the input"
-        if is_database(self.output) != (self.table is not None):
-            yield "table", "the name of a table for the URL of a database, and for no file"
-
-
-@dataclass(config=STRICT, frozen=True)
-class DriftConfig(ReadsTexts):
-    """Compare new texts with those of a run: unknown words, classes, confidence, words."""
-
-    against: PathText | None = key(
-        None, "file of earlier texts; null: the run's own validation and test texts"
-    )
-    by: str | None = key(None, "column of dates (ISO 8601): each month is compared")
-    alpha: Annotated[float, Field(gt=0, lt=1)] = key(
-        0.05, "probability of a false alarm, over all periods and measures"
-    )
-    min_change: Fraction = key(0.02, "least change of a share or mean that counts as drift")
-    output: PathText = key("drift.html", "HTML file; of a.html the table is a.csv")
-    accelerator: Device = "auto"
-
-    @property
-    def table(self) -> Path:
-        """The csv of all measures and words."""
-        return Path(self.output).with_suffix(".csv")
-
-    def outputs(self) -> list[Path]:
-        """Return the page, and the table beside it."""
-        return [*super().outputs(), self.table]
-
-    def _conflicts(self) -> Conflicts:
-        yield from super()._conflicts()
-        if self.against is not None and not Path(self.against).is_file():
-            yield "against", "a file that exists"
 
 
 @dataclass(config=STRICT, frozen=True)
@@ -328,9 +259,9 @@ class ExportConfig(Abstains):
 class LabelsConfig(WritesFile):
     """Find texts whose label is probably wrong."""
 
-    endings = (".csv", ".jsonl", ".xlsx")
+    endings = (".csv", ".jsonl")
     run: RunFolder
-    output: PathText = key("labels.csv", "csv, jsonl or xlsx file")
+    output: PathText = key("labels.csv", "csv file, with a BOM for spreadsheets, or jsonl")
     id_column: str | None = key(None, "column of the data that names a row in the output")
     folds: Integer = key(5, "networks to train, each without one part of the texts", ge=2, le=20)
 
@@ -400,14 +331,6 @@ class PageConfig(WritesFile):
         9,
         "validation texts to choose from, right, wrong and unsure ones; 0: no text of the data",
     )
-
-
-@dataclass(config=STRICT, frozen=True)
-class CacheConfig(Settings):
-    """Show what the cache holds: texts, tokens, n-grams and hidden states; or empty it."""
-
-    cache_dir: PathText | None = key(None, "the folder; null: the user's")
-    empty: bool = key(False, "remove these files, which are made again when they are needed")
 
 
 @dataclass(config=STRICT, frozen=True)

@@ -15,7 +15,6 @@ import yaml
 from pydantic import BeforeValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
-from headscope.ground.databases import absolute_url, is_database
 from headscope.ground.errors import ConfigError, RunError, existing_runs
 from headscope.ground.files import TRY_ANOTHER, read_text, reading
 from headscope.settings.checks import (
@@ -30,7 +29,6 @@ from headscope.settings.checks import (
     literal,
     message,
     override,
-    query_conflicts,
     validate,
 )
 from headscope.settings.extension import CODE_KEYS, is_import_path
@@ -42,6 +40,7 @@ REPORT_WORDS = "words.csv"
 # Also what is not read: such a path is no Hub id.
 READ = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".txt", ".gz", ".bz2", ".xz")
 FILE_ENDINGS = (*READ, ".zip", ".zst", ".xlsx", ".xls", ".ods")
+RETIRED = ("data.sql",)  # keys that runs of 1.0 have
 COLUMN_KEYS = ("text_column", "text_pair_column", "label_column", "group_column", "time_column")
 SEVERAL = re.compile(r"[*?\[\],]|://")
 ATTENTIONS = ("multi_head", "shared_projection")
@@ -91,8 +90,6 @@ def absolute(path: str) -> str:
     """Return a local path as an absolute one; a Hub id stays as it is."""
     if path == EMBEDDED or not is_local(path):
         return path
-    if is_database(path):
-        return absolute_url(path)
     result = str(Path(path).absolute())
     return path if re.search("[\ud800-\udfff]", result) else result  # below a name that is no UTF-8
 
@@ -104,9 +101,8 @@ class DataConfig(Settings):
     path: PathText = key(
         EMBEDDED,
         "'licenses' (embedded), a Hub id, a directory, a csv, tsv, json, jsonl, parquet, xlsx or "
-        "txt file, the URL of a database, or the import path of a loader, my_package:load",
+        "txt file, or the import path of a loader, my_package:load",
     )
-    sql: str | None = key(None, "query of a database for the texts")
     name: str | None = key(None, "configuration of a Hub dataset")
     revision: str | None = key(None, "branch, tag or commit of a Hub dataset")
     validation_path: PathText | None = key(None, "file of the validation split")
@@ -164,8 +160,6 @@ class DataConfig(Settings):
     def _absent(self) -> Iterator[str]:
         for name in ("path", "validation_path", "test_path"):
             path = getattr(self, name)
-            if name == "path" and is_database(path):
-                continue
             if path and path != EMBEDDED and is_local(path) and not Path(path).exists():
                 remedy = "or a Hub id: fancyzhx/ag_news"
                 if SEVERAL.search(path):
@@ -181,7 +175,6 @@ class DataConfig(Settings):
         if not self.path:
             remedy = "give data.path=..., or leave out every data.* key"
             yield "path", "a file, directory or Hub id", remedy
-        yield from query_conflicts(self.path, self.sql, "path")
         if self.group_column and self.time_column:
             yield "time_column", "null with data.group_column", "cuts are by group or by time"
         if self.tokens_per_batch < self.most_tokens:
@@ -460,13 +453,24 @@ def read_config(path: Path) -> TrainConfig:
     return config_of(content, path)
 
 
+def without_retired(content: Any) -> Any:
+    """Return settings without the keys of earlier versions that are gone."""
+    for gone in RETIRED:
+        group, _, name = gone.rpartition(".")
+        own = content.get(group) if isinstance(content, dict) else None
+        if isinstance(own, dict) and name in own:
+            content = content | {group: {each: own[each] for each in own if each != name}}
+    return content
+
+
 def config_of(content: Any, path: Path) -> TrainConfig:
     """Return the settings that a run's file `path` holds as a dictionary, or raise a RunError.
 
     Without a cache: no folder says where files are written.
     """
     try:
-        return override(validate(TrainConfig, content), {"resume": None, "data.cache_dir": None})
+        config = validate(TrainConfig, without_retired(content))
+        return override(config, {"resume": None, "data.cache_dir": None})
     except ConfigError as error:
         lines = str(error).replace("\n", "; ")
         raise RunError(
