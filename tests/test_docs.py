@@ -128,7 +128,9 @@ def test_two_folders_of_transformers_are_shown_and_their_heads_ranked_by_a_csv(
     for folder in ("mine", "other"):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    rows = [f"{text},{['blame', 'praise'][label]}" for text, label in zip(*made_up(40), strict=True)]
+    rows = [
+        f"{text},{['blame', 'praise'][label]}" for text, label in zip(*made_up(40), strict=True)
+    ]
     Path("labelled.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     exec(compile(code_of("any-model.md")[1], "any-model.md", "exec"), {})
     printed = capsys.readouterr().out

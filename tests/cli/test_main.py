@@ -398,6 +398,7 @@ def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
     ("old", "new", "words"),
     [
         ("positions: rotary", "positions: rotarry", "model.positions: expected 'learned', .*, got 'rotarry'"),
+        ("kind: words", "kind: japanese", "tokenizer.kind: expected 'words' or 'bpe', got 'japanese'"),
         ("\nseed: 0", "\nsede: 0", "sede: unknown key; did you mean seed?"),
         ("seed: 0", "seed: ${oc.env:HOME}", r"seed: expected a valid integer, got '\${oc.env:HOME}'"),
         ("limit: null", "limit: !!python/object:os.abort {}", None),
