@@ -48,7 +48,7 @@ from headscope.results.scores import (
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
-from training_runs import Trained, events_of
+from training_runs import Trained
 
 # --- scores ---
 
@@ -181,8 +181,6 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
         words = "temperature: 1; no other lowers the loss of held-out validation texts"
     assert words in mistaken.screen
     assert load_run(report.folder).temperature == kept["temperature"]
-    events = events_of(report.folder)
-    assert len(events.Images("test/reliability")) == 1
     run = load_run(report.folder)
     _, texts, right = metrics["accuracy_by_confidence"][-1]
     assert right / texts == pytest.approx(report.validation.accuracy, abs=1e-6)
