@@ -50,6 +50,7 @@ ALLOWED = [
     Allowed("*:*nats*", inf, "five tokens of each head, against the mean of the classes"),
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),
     Allowed("*/errors.csv:*", inf, "report.html has these texts"),
+    Allowed("*.html:report.scored.confidence*", inf, "the curve is that of metrics.json"),
     *(
         Allowed(f"*.html:texts.*/{name}", inf, "a page has all arrays of the record")
         for name in ("check", "rounding", "shown")
