@@ -36,9 +36,14 @@ from sklearn.pipeline import make_pipeline
 
 from headscope.data.columns import numbers, row_texts
 from headscope.data.corpus import Corpus
-from headscope.results.baseline import Baseline, chosen, is_without_spaces
+from headscope.results.baseline import (
+    WORDS,
+    Baseline,
+    chosen,
+    is_without_spaces,
+    vectorizer,
+)
 from headscope.results.scores import Scores, scores
-from headscope.results.terms import WORDS, vectorizer
 from headscope.runs.run import load_run
 from headscope.runs.texts import own_corpus
 from side_by_side import ROOT, count, parser_of, print_page, table

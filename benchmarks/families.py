@@ -1,10 +1,9 @@
-"""What can be done with each sequence classifier of transformers: the table of docs/families.md.
+"""What can be done with each sequence classifier of transformers: a table.
 
     python benchmarks/families.py rows.jsonl    # all; or the model types to look at behind it
 
 A small random model of each is looked at (`headscope.abilities`), shown, and trained for a step.
-A minute, or 20 minutes on a busy CPU. Rows that the file has already are kept. Prints a table, and
-writes it into docs/families.md if it has all families.
+A minute, or 20 minutes on a busy CPU. Rows that the file has already are kept. Prints a table.
 """
 
 import inspect
@@ -48,8 +47,6 @@ ROTARY |= {"num_key_value_heads": 4}
 LAYER_TYPES = ["linear_attention", "full_attention"]
 MOST_WEIGHTS = 10**7
 NO_HEADS = "does not use transformers' AttentionInterface"  # as `abilities` says it
-MARKER = "<!-- by benchmarks/families.py -->"
-PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 OWN: dict[str, dict[str, Any]] = {  # of some families
     **dict.fromkeys(("axk1", "axk2", "deepseek_v2", "deepseek_v3", "minicpm3"), ROTARY),
     **{key: {"layer_types": LAYER_TYPES} for key in ("qwen3_5_text", "qwen3_next")},
@@ -216,16 +213,8 @@ def shortened(row: list[str]) -> list[str]:
     return [kind, *seen]
 
 
-def write_table(rows: list[list[str]], path: Path) -> None:
-    """Write the table of these rows behind the marker in a page of the docs."""
-    introduction, marker, _ = path.read_text(encoding="utf-8").partition(MARKER)
-    if not marker:
-        raise ValueError(f"{path}: expected the line {MARKER}")
-    path.write_text(f"{introduction}{MARKER}\n\n{table(rows)}", encoding="utf-8")
-
-
 def main(path: Path, kinds: list[str]) -> None:
-    """Append the rows that a file lacks, and write the table once it has all."""
+    """Append the rows that a file lacks, and print the table of all."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines]
     for kind in kinds or sorted(KNOWN):
@@ -234,8 +223,6 @@ def main(path: Path, kinds: list[str]) -> None:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     print(table(sorted(rows)))
-    if {*KNOWN} <= {row[0] for row in rows}:
-        write_table(sorted(rows), PAGE)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ ALLOWED = [
     Allowed("*:*verdicts/headline", inf, "the record has the Heads tab's first line as well"),
     Allowed("*/errors.csv:*", inf, "report.html has these texts"),
     Allowed("*data.sql", inf, "a query is run by examples/database.py"),
+    Allowed("*.html:report.scored.confidence*", inf, "the curve is that of metrics.json"),
     *(
         Allowed(f"*.html:texts.*/{name}", inf, "a page has all arrays of the record")
         for name in ("check", "rounding", "shown")

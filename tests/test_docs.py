@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from foreign_classifiers import classifier, made_up
 from headscope.attention.reference import PackedAttention
 from headscope.proof.trace import steps
 from headscope.record.reader import read_index
@@ -68,7 +69,7 @@ def test_the_lesson_in_japanese_has_each_number_of_the_english_one() -> None:
 
 
 def test_each_benchmark_says_its_command_its_minutes_and_what_it_prints() -> None:
-    helpers = {"label_file", "run_differences", "side_by_side"}
+    helpers = {"run_differences", "side_by_side"}
     for path in (ROOT / "benchmarks").glob("*.py"):
         if path.stem in helpers:
             continue
@@ -109,7 +110,7 @@ def code_of(page: str) -> list[str]:
 def test_the_code_for_models_of_hugging_face_prints_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, ablation, *_ = code_of("any-model.md")
+    code, _, ablation, *_ = code_of("any-model.md")
     (said,) = re.findall(r"# (encoder\S+ \([\d, ]+\))", code)
     names: dict[str, object] = {}
     exec(compile(code, "any-model.md", "exec"), names)
@@ -118,12 +119,32 @@ def test_the_code_for_models_of_hugging_face_prints_what_it_says(
     assert capsys.readouterr().out == "tensor(True)\n"
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_two_folders_of_transformers_are_shown_and_their_heads_ranked_by_a_csv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, tokenizer = classifier()
+    for folder in ("mine", "other"):
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    rows = [
+        f"{text},{['blame', 'praise'][label]}" for text, label in zip(*made_up(40), strict=True)
+    ]
+    Path("labelled.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    exec(compile(code_of("any-model.md")[1], "any-model.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert re.search(r"^other \d+ tokens; (blame|praise) 0\.", printed, re.MULTILINE)
+    assert len(re.findall("heads (?:help|alone|matter)|the same class|single head", printed)) == 2
+    assert Path("mine.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
 def test_your_own_classifier_is_the_one_of_the_japanese_page() -> None:
     (japanese, _) = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.ja.md").read_text(encoding="utf-8"), re.DOTALL
     )
     without_comments = re.sub("  # .*", "", japanese)
-    assert code_of("any-model.md")[2] in without_comments
+    assert code_of("any-model.md")[3] in without_comments
 
 
 def test_the_code_for_any_model_records_what_it_says(
@@ -156,11 +177,10 @@ AVOIDED = {
 def test_japanese_is_written_in_the_words_of_the_glossary(pattern: str) -> None:
     pages = [ROOT / "README.ja.md", *(ROOT / "docs").glob("*.ja.*")]
     pages += (ROOT / "src/headscope").rglob("ja.json")
-    assert len(pages) == 7
+    assert len(pages) == 5
     found = [
         f"{page.name}: {line.strip()}"
         for page in pages
-        if page.name != "terms.ja.md"
         for line in page.read_text(encoding="utf-8").splitlines()
         if re.search(pattern, line)
     ]

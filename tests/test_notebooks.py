@@ -19,11 +19,9 @@ def code_of(name: str) -> list[str]:
 def test_both_take_the_same_steps() -> None:
     words = re.compile(r"\"[^\"]*\"|#.*|'[^']*'")
     english, japanese = ([words.sub("", code) for code in code_of(name)] for name in NOTEBOOKS)
-    own = "        : ,\n"  # the tokenizer
     assert len(english) == len(japanese) == 6
     assert english[0] == japanese[0]
-    assert english[3:] == japanese[3:]
-    assert english[2] == japanese[2].replace(own, "", 1)
+    assert english[2:] == japanese[2:]
 
 
 @pytest.mark.slow
@@ -31,8 +29,6 @@ def test_both_take_the_same_steps() -> None:
 def test_it_runs_from_top_to_bottom(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name.endswith("ja"):
-        pytest.importorskip("unidic_lite")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     notebook = nbformat.read(DOCS / f"{name}.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)

@@ -12,65 +12,42 @@ Public names are imported when they are first used, so that `import headscope` a
 quick. CONTRIBUTING.md has a map of the folders.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from headscope.attention import HeadedAttention as HeadedAttention
-    from headscope.attention import MultiHeadAttention as MultiHeadAttention
-    from headscope.cli.from_python import train_with as train
-    from headscope.ground.errors import ConfigError as ConfigError
-    from headscope.ground.errors import DataError as DataError
-    from headscope.ground.errors import RunError as RunError
-    from headscope.ground.errors import UserError as UserError
-    from headscope.heads.capture import ablate as ablate
-    from headscope.heads.capture import capture as capture
-    from headscope.heads.integrations.abilities import abilities as abilities
-    from headscope.heads.integrations.lightning_callback import RecordHeads as RecordHeads
-    from headscope.model.classifier import TextClassifier as TextClassifier
-    from headscope.pages.show import HeadView as HeadView
-    from headscope.pages.show import show as show
-    from headscope.pages.shown_run import ShownRun as Run
-    from headscope.pages.shown_run import load_shown as load
-    from headscope.record.explanation import Explanation as Explanation
-    from headscope.record.schema import Text as Text
-    from headscope.record.writer import HeadRecorder as HeadRecorder
-    from headscope.runs.run import Prediction as Prediction
+from pkgutil import resolve_name
+from typing import Any
 
 __version__ = "1.0.0"
 
-_MODULES = {
-    "attention": ("HeadedAttention", "MultiHeadAttention"),
-    "ground.errors": ("ConfigError", "DataError", "RunError", "UserError"),
-    "heads.capture": ("ablate", "capture"),
-    "record.schema": ("Text",),
-    "record.writer": ("HeadRecorder",),
-    "model.classifier": ("TextClassifier",),
-    "record.explanation": ("Explanation",),
-    "runs.run": ("Prediction",),
-    "pages.shown_run": ("Run", "load"),
-    "cli.from_python": ("train",),
-    "heads.integrations.abilities": ("abilities",),
-    "heads.integrations.lightning_callback": ("RecordHeads",),
-    "pages.show": ("HeadView", "show"),
+# Of each public name where it stands.
+_PLACES = {
+    "ConfigError": "ground.errors:ConfigError",
+    "DataError": "ground.errors:DataError",
+    "Explanation": "record.explanation:Explanation",
+    "HeadRecorder": "record.writer:HeadRecorder",
+    "HeadView": "pages.show:HeadView",
+    "HeadedAttention": "attention:HeadedAttention",
+    "MultiHeadAttention": "attention:MultiHeadAttention",
+    "Prediction": "runs.run:Prediction",
+    "RecordHeads": "heads.integrations.lightning_callback:RecordHeads",
+    "Run": "pages.shown_run:ShownRun",
+    "RunError": "ground.errors:RunError",
+    "Text": "record.schema:Text",
+    "TextClassifier": "model.classifier:TextClassifier",
+    "UserError": "ground.errors:UserError",
+    "abilities": "heads.integrations.abilities:abilities",
+    "ablate": "heads.capture:ablate",
+    "capture": "heads.capture:capture",
+    "load": "pages.shown_run:load_shown",
+    "show": "pages.show:show",
+    "train": "cli.from_python:train_with",
 }
-_CALLED_THERE = {"Run": "ShownRun", "load": "load_shown", "train": "train_with"}
-_MODULE_OF = {name: f"headscope.{module}" for module, names in _MODULES.items() for name in names}
-
-__all__ = [
-    "ConfigError", "DataError", "Explanation", "HeadRecorder", "HeadView", "HeadedAttention",
-    "MultiHeadAttention", "Prediction", "RecordHeads", "Run", "RunError",
-    "Text", "TextClassifier", "UserError", "__version__", "abilities", "ablate", "capture",
-    "load", "show", "train",
-]  # fmt: skip
+__all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name."""
-    if name not in _MODULE_OF:
+    if name not in _PLACES:
         raise AttributeError(f"module 'headscope' has no attribute {name!r}")
-    module = import_module(_MODULE_OF[name])
-    globals()[name] = getattr(module, _CALLED_THERE.get(name, name))
+    globals()[name] = resolve_name(f"headscope.{_PLACES[name]}")
     return globals()[name]
 
 

@@ -89,7 +89,7 @@ def test_help_lists_every_key_with_its_meaning_and_the_groups_of_that_command(
     assert f"\n  {key}" in shown
     assert meaning in shown
     assert ("experiment: attention" in shown) == (name == "train")
-    assert ("data: ag_news" in shown) == (name in ("train", "evaluate", "inspect"))
+    assert ("data: ag_news" in shown) == (name in ("train", "evaluate"))
 
 
 def test_help_shows_the_values_of_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,9 +131,6 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("train -m data=licenses,licences", "data: expected one of .*; did you mean licenses"),
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean files"),
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),
-        ("inspect run=. text=x classes=[a]", "classes: expected null with run=..., got .'a'.; a run knows"),
-        ("inspect model=a", "text: expected a text, got null; or with model=... labelled texts"),
-        ("inspect text=words", "run: expected a run folder, or a classifier .*, got null; not both"),
         ("train lr=3", "lr: unknown key; did you mean optimizer.learning_rate?"),
         ("train trainer.epochs=3", "trainer.epochs: unknown key; did you mean trainer.max_epochs?"),
         ("train batch_size=8", "batch_size: unknown key; did you mean data.tokens_per_batch?"),
@@ -401,6 +398,7 @@ def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
     ("old", "new", "words"),
     [
         ("positions: rotary", "positions: rotarry", "model.positions: expected 'learned', .*, got 'rotarry'"),
+        ("kind: words", "kind: japanese", "tokenizer.kind: expected 'words' or 'bpe', got 'japanese'"),
         ("\nseed: 0", "\nsede: 0", "sede: unknown key; did you mean seed?"),
         ("seed: 0", "seed: ${oc.env:HOME}", r"seed: expected a valid integer, got '\${oc.env:HOME}'"),
         ("limit: null", "limit: !!python/object:os.abort {}", None),

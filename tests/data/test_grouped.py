@@ -1,4 +1,4 @@
-"""Cuts by a group or by time; folds follow groups; a column that leaks is noted; what the leak is worth."""
+"""Cuts by a group or by time; folds follow groups; what the leak is worth."""
 
 import random
 from dataclasses import replace
@@ -15,14 +15,12 @@ from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import assign_folds
 from headscope.data.splits import cut_groups, cut_latest, in_order
-from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
+from headscope.ground.errors import ConfigError, DataError
 from headscope.settings.checks import override, validate
 from headscope.settings.commands import LabelsConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.training.train import train
-from training_runs import FILLER, configured, write
-
-NOTE = "texts with the same 'customer' have .* data.group_column=customer keeps them on one side"
+from training_runs import FILLER, configured
 
 
 def tickets(customers: int = 60, each: int = 6, seed: int = 0) -> list[dict[str, Any]]:
@@ -157,22 +155,6 @@ def test_cuts_of_lists_of_labels_keep_groups_and_time() -> None:
     assert {*times[cut_latest(table, np.arange(200), times, 0.2)]} == {*range(160, 200)}
 
 
-def test_a_column_with_texts_alike_is_noted_and_no_other(tmp_path: Path) -> None:
-    rows = [
-        row | {"id": at, "agent": f"a{at % 13}", "kind": row["label"], "row": f"r{at // 2}"}
-        for at, row in enumerate(tickets())
-    ]
-    data = configured(tmp_path, rows).data
-    with pytest.warns(UserWarningMessage, match=NOTE):
-        load_corpus(data)
-    plain = [
-        {name: cell for name, cell in row.items() if name not in ("customer", "row")}
-        for row in rows
-    ]
-    load_corpus(replace(data, path=write(tmp_path / "plain.csv", plain)))  # a warning is an error
-    load_corpus(replace(data, group_column="customer"))
-
-
 def test_the_folds_of_labels_keep_groups_and_each_fold_trains_by_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +180,6 @@ def test_the_folds_of_labels_keep_groups_and_each_fold_trains_by_them(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*texts with the same 'customer'")
 @pytest.mark.filterwarnings("ignore:.*than a guess")
 def test_planted_leakage_is_what_a_random_split_scores(tmp_path: Path) -> None:
     """The label is a coin's for each customer: nothing but the customer tells it."""

@@ -108,9 +108,7 @@ def test_a_folder_without_tokenizer_files_is_an_error(tmp_path: Path) -> None:
 def test_a_folder_of_transformers_is_no_damaged_run(tmp_path: Path) -> None:
     model, _ = foreign_classifiers.classifier("bert")
     model.save_pretrained(tmp_path)
-    with pytest.raises(
-        RunError, match="got a model of transformers; look at it: headscope inspect"
-    ):
+    with pytest.raises(RunError, match="got a model of transformers; look at it by head"):
         load_run(tmp_path)
 
 

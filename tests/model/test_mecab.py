@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 import headscope
 from bert_family import PLACES, SIZES
 from headscope.cli.inspect import inspect
-from headscope.cli.inspect_model import load_classifier
 from headscope.data.tokenizer import copied, tokenizer_of
 from headscope.export.graph import export
 from headscope.ground import mecab
@@ -186,13 +185,13 @@ def test_its_states_are_features(tmp_path: Path) -> None:
 
 def test_it_is_shown_by_words_and_trained_by_its_abilities(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
-    found = load_classifier(str(folder), 128).probe(ROWS[0]["text"]).text
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = read_tokenizer(folder)
+    found = SequenceClassifier(model, tokenizer).probe(ROWS[0]["text"]).text
     assert "".join(name for name, _, _ in found.words) == ROWS[0]["text"]
     assert found.tokens[1:3] == ["とても", "とても"]
     assert found.places is not None
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
-    tokenizer = read_tokenizer(folder)
-    assert headscope.abilities(model.eval(), tokenizer, TEXTS[0]).trained == ""
+    assert headscope.abilities(model, tokenizer, TEXTS[0]).trained == ""
     headscope.show(model, tokenizer, TEXTS[0])
     special = SequenceClassifier(model, tokenizer).probe("東京[SEP]映画").text
     assert special.tokens == ["[CLS]", "東京", "[SEP]", "映画", "[SEP]"], "as transformers reads it"

@@ -201,8 +201,8 @@ def test_a_revision_of_a_folder_and_a_missing_library_raise_an_error(
     peer("bert").save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"model\.revision: expected null for the folder"):
         find_checkpoint("model.path", str(tmp_path), "v1")
-    with pytest.raises(ConfigError, match=r"model: expected a Hub id or a folder .*/none, which"):
-        find_checkpoint("model", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"model\.path: expected a Hub id or a folder .*/none"):
+        find_checkpoint("model.path", str(tmp_path / "none"))
     _changed(model_type="deberta-v2")(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(

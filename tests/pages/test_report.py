@@ -281,25 +281,24 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
 
 
 @pytest.mark.slow
-def test_the_curve_of_one_predicted_class_gives_its_target(
-    open_page: PageOpener, run: ShownRun
+def test_the_curve_is_that_of_the_run_and_gives_the_confidence_of_a_share(
+    open_page: PageOpener, run: ShownRun, found: TextsReport
 ) -> None:
-    """All its texts are kept, so the precision is that of every prediction of the class."""
     from playwright.sync_api import expect
 
-    given = [row["label"] for row in reviews(40)]
-    found = run.report(TEXTS[:40], given)
     tab = open_page(live_html(run, report=report_content(run, found, "mine")), LISTED)
-    tab.get_by_text("Accuracy by confidence").first.click()
-    command = tab.locator(".plots code")
-    expect(command).to_contain_text("min_confidence=")
-    predicted = [each.label for each in found.predictions]
-    label = predicted[0]
-    tab.locator(".choose-answer").select_option(label=label)
-    tab.locator(".plots input[type=range]").fill("1")
-    right = sum(pair == (label, label) for pair in zip(given, predicted, strict=True))
-    precision = f"{right / predicted.count(label):.4f}"
-    expect(command).to_have_text(f"'target_precision={{\"{label}\":{precision}}}'")
+    tab.get_by_text("Accuracy by confidence").click()
+    curve = run.chosen.curve
+    assert curve is not None
+    all_texts = curve[-1][1]
+    for share in (0.5, 1.0):
+        tab.locator(".plots input[type=range]").fill(str(share))
+        least, texts, right = next(point for point in curve if point[1] >= share * all_texts)
+        shown = tab.locator(".plots [role=status]")
+        for told in (texts / all_texts, right / texts):
+            expect(shown).to_contain_text(f"{100 * told:.1f} %" if told < 1 else "> 99.9 %")
+        command = tab.locator(".plots code").inner_text()
+        assert least - 1e-4 < float(command.removeprefix("min_confidence=")) <= least
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, List, Value
 from scipy.special import log_softmax
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -28,12 +27,13 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.results.baseline import (
     STRENGTHS,
+    WORDS_AND_CHARACTERS,
     Compared,
     above,
     baseline_scores,
     chosen,
     differences,
-    fits,
+    fitted,
     is_without_spaces,
 )
 from headscope.results.console import what_would_help
@@ -46,11 +46,10 @@ from headscope.results.scores import (
     fitted_temperature,
     scores,
 )
-from headscope.results.terms import WORDS_AND_CHARACTERS, CharacterCounts
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
-from training_runs import Trained, events_of
+from training_runs import Trained
 
 # --- scores ---
 
@@ -185,8 +184,6 @@ def test_training_keeps_a_temperature_and_shows_what_it_does(mistaken: Trained) 
         words = "temperature: 1; no other lowers the loss of held-out validation texts"
     assert words in mistaken.screen
     assert load_run(report.folder).temperature == kept["temperature"]
-    events = events_of(report.folder)
-    assert len(events.Images("test/reliability")) == 1
     run = load_run(report.folder)
     _, texts, right = metrics["accuracy_by_confidence"][-1]
     assert right / texts == pytest.approx(report.validation.accuracy, abs=1e-6)
@@ -332,20 +329,6 @@ def test_words_that_tell_the_classes_apart_are_found_in_all_texts_or_a_sample(
         assert baseline_scores(splits()) is None
 
 
-def test_characters_within_pieces_are_counted_as_scikit_learn_counts_them() -> None:
-    texts = ["The cat, the CATS", "a cat of ΟΔΟΣ", "吾輩は猫 である 吾輩", "", "concatenate the"]
-    counter = CountVectorizer(
-        analyzer="char_wb", ngram_range=(2, 4), min_df=2, dtype=np.float32
-    ).fit(texts)
-    ours = CharacterCounts()
-    found = ours.fit_transform(texts)
-    names = ours.counter_.get_feature_names_out()[ours.is_known_]
-    assert names.tolist() == counter.get_feature_names_out().tolist()
-    assert (found != counter.transform(texts)).nnz == 0
-    others = ["the unseen cattle", "猫 である", ""]
-    assert (ours.transform(others) != counter.transform(others)).nnz == 0
-
-
 def test_terms_and_c_are_those_of_the_lowest_validation_loss() -> None:
     """Endings tell the classes of words that are in no training text, which words cannot."""
     stems = [
@@ -367,10 +350,8 @@ def test_terms_and_c_are_those_of_the_lowest_validation_loss() -> None:
     assert "characters 2-4" in found.name
     best = chosen(parts["train"], parts["validation"])
     tried = {
-        C: scores(*each.logits(parts["validation"])).loss
-        for C, each in zip(
-            STRENGTHS, fits(parts["train"], WORDS_AND_CHARACTERS, STRENGTHS), strict=True
-        )
+        C: scores(*fitted(parts["train"], WORDS_AND_CHARACTERS, C).logits(parts["validation"])).loss
+        for C in STRENGTHS
     }
     assert min(tried, key=lambda C: tried[C]) == best.pipeline[-1].C
 

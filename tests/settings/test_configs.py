@@ -67,7 +67,7 @@ def test_every_command_has_its_configuration(name: str) -> None:
     words = {
         "evaluate": ["run=.", "data=ag_news"],
         "predict": ["run=."],
-        "inspect": ["model=some/hub-id", "data=imdb", "data.limit=3"],
+        "inspect": ["run=.", "text=words"],
         "export": ["run=.", "output=nowhere"],
         "page": ["run=."],
         "labels": ["run=."],

@@ -5,7 +5,7 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from headscope.tab.pictures import confusion_picture, reliability_picture
+from headscope.tab.pictures import confusion_picture
 
 
 def middle(picture: np.ndarray, color: object) -> np.ndarray:
@@ -28,11 +28,3 @@ def test_names_are_cut_and_no_markup() -> None:
     names = ["x" * 1000, "$\\frac{", "", "\u0e01日本\n語"]
     assert max(confusion_picture(np.eye(4, dtype=int).tolist(), names).shape) < 800
     assert max(confusion_picture(np.eye(80, dtype=int).tolist(), ["a"] * 80).shape) < 3000
-
-
-def test_accuracy_stands_over_the_mean_confidence_of_a_bin() -> None:
-    picture = reliability_picture(np.full(10, 0.9), np.arange(10) < 5, "all of one bin")
-    height, width, _ = picture.shape
-    row, column = middle(picture, "C0")
-    assert row == pytest.approx(0.5 * height, abs=30)
-    assert column > 0.8 * width

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headscope.cli.inspect_model import inspect_model
 from headscope.ground.errors import ConfigError
 from headscope.ground.files import check_links, write_free
 from headscope.ground.terminal import Bar, show_line, terminal
@@ -22,13 +21,11 @@ def inspect(config: InspectConfig, console: Console | None = None) -> Path:
 
     Where the run folder cannot be written, the page goes to the current directory.
     """
-    if config.model is not None:
-        return inspect_model(config, console)
     console = terminal(console)
-    run = load_run(str(config.run))
+    run = load_run(config.run)
     if config.output is None:
         check_links(run.folder)
-    texts = tuple(part for part in (config.text, config.text_pair) if part is not None)
+    texts = (config.text,) if config.text_pair is None else (config.text, config.text_pair)
     is_pair = run.config.data.text_pair_column is not None
     if is_pair != (config.text_pair is not None):
         expected = f"{'a second text' if is_pair else 'null'} for run={run.folder}"

@@ -313,7 +313,6 @@ def show_table(folder: Path, console: Any = None) -> None:
             row["seeds"] = (group["status"] == "done").sum()
             row[""] = "best" if group is groups[0] else _compared(group[metric], best)
         found.append(row | {name: _mean(group[name]) for name in results})
-    write_texts(folder, found)
     _print_table(console, found, swept, results)
     failed = table[table["status"] != "done"]
     for job, status in zip(failed["job"], failed["status"], strict=True):
@@ -359,17 +358,6 @@ def _screen_table(rows: list[dict[str, Any]], results: Sequence[str]) -> Any:
     for column, name in zip(table.columns, texts, strict=False):
         column.min_width = max(map(len, name.split("\n")))
     return table
-
-
-def write_texts(folder: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the table of configurations as sweep.md and, for LaTeX's booktabs, as sweep.tex."""
-    from pandas import DataFrame
-
-    cells = [[*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)]
-    lines = [" | ".join(str(cell).replace("|", r"\|") for cell in row) for row in cells]
-    write_text(folder / "sweep.md", "".join(f"| {line} |\n" for line in lines))
-    latex = DataFrame(rows).to_latex(index=False, escape=True)
-    write_text(folder / "sweep.tex", latex.replace("±", r"$\pm$"))
 
 
 def _compared(scores: Any, best: Any) -> str:

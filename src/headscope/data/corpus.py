@@ -35,7 +35,7 @@ from headscope.data.columns import (
     values,
 )
 from headscope.data.rows import check_names, read_own
-from headscope.data.source import files_of, load_source, quiet, reason, warn_of_groups
+from headscope.data.source import files_of, load_source, quiet, reason
 from headscope.data.splits import KEY_COLUMNS, in_order, limited, limited_rows, rows_off, with_keys
 from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import cache_folder, digest
@@ -109,8 +109,6 @@ def load_corpus(config: DataConfig) -> Corpus:
     with quiet():
         corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
     cut_missing(corpus, config)
-    if corpus.groups is not None and not (config.group_column or config.time_column):
-        warn_of_groups(source, config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:

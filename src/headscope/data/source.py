@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import pandas as pd
 import pyarrow as pa
 from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
 from headscope.data.licenses import load_licenses
 from headscope.data.rows import check_names, format_of, read_rows
-from headscope.data.splits import group_like
-from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown, warn
+from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.ground.plain_rows import Row, as_text
 from headscope.settings.checks import message
 from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
-ROWS_OF_GROUPS = 2_000  # in which groups are looked for
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -214,19 +211,6 @@ def reason(error: BaseException) -> str:
 def read_source(data: DataConfig, path: str) -> Iterator[Row]:
     """Yield the rows of a file of the source, with every column."""
     return read_rows(path, encoding=data.encoding, separator=data.separator)
-
-
-def warn_of_groups(source: DatasetDict, config: DataConfig) -> None:
-    """Warn of a column of train whose values a random cut puts on both sides, with texts alike."""
-    rows: Iterable[Row] = source[config.train_split]
-    if Path(config.path).is_file():
-        rows = read_source(config, config.path)  # with all columns
-    if found := group_like(pd.DataFrame([*islice(rows, ROWS_OF_GROUPS)]), config):
-        warn(
-            f"{config.path}: texts with the same {found[0]!r} have {found[1]:.1f} times as many "
-            f"words in common as others, and random cuts put them on both sides; "
-            f"data.group_column={found[0]} keeps them on one side"
-        )
 
 
 def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> list[Any]:

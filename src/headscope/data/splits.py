@@ -7,14 +7,12 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import tokenizers
 from datasets import Dataset
-from scipy.stats import mannwhitneyu
 from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
 from headscope.data.columns import (
@@ -33,9 +31,6 @@ from headscope.settings.config import DataConfig
 KEY_COLUMNS = ("key", "letters")  # beside the texts of a `Corpus`
 RECIPE = 1  # raise it when `text_keys` returns others, so that no cached ones are used
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
-FEWEST_GROUPS = 10
-ALIKE = 1.5
-NO_CHANCE = 1e-4
 MOST_PARTS = 20  # that groups are dealt into
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
 
@@ -162,35 +157,6 @@ def _without_last(is_off: np.ndarray, labels: np.ndarray, groups: np.ndarray) ->
     if not is_off.any():
         raise ValueError("no class has a text to spare")
     return is_off
-
-
-def group_like(table: pd.DataFrame, config: DataConfig) -> tuple[str, float] | None:
-    """Return the column of a table whose texts are alike, such as a customer's; None without one.
-
-    It has 10 values or more, each in two rows in the mean. Of texts with one label, those of one
-    value share words (Jaccard's index, copies left out) 1.5 times as much as those of two values,
-    which is the number beside it; by Mann and Whitney's test that is no chance.
-    """
-    words = [{*normal_form(str(text)).split()} for text in table[config.text_column]]
-    labels = in_order(table[config.label_column].astype(str))
-    chance = np.random.default_rng(0).random(len(table))
-    own = {config.text_column, config.text_pair_column, config.label_column}
-    for column in [name for name in table if name not in own]:
-        groups = in_order(table[column].astype(str))
-        if not FEWEST_GROUPS <= groups.max() + 1 <= len(table) / 2:
-            continue
-        orders = (np.lexsort((chance, groups, labels)), np.lexsort((chance, labels)))
-        shares: dict[bool, list[float]] = {True: [], False: []}  # of one value, of two
-        for one, other in chain(*map(pairwise, orders)):
-            share = len(words[one] & words[other]) / max(1, len(words[one] | words[other]))
-            if labels[one] == labels[other] and share < 1:
-                shares[bool(groups[one] == groups[other])].append(share)
-        if shares[True] and any(shares[False]):
-            ratio = float(np.mean(shares[True]) / np.mean(shares[False]))
-            p = mannwhitneyu(shares[True], shares[False], alternative="greater").pvalue
-            if ratio >= ALIKE and p < NO_CHANCE:
-                return column, ratio
-    return None
 
 
 def limited_rows(labels: np.ndarray, limit: int | None, seed: int) -> np.ndarray:

@@ -26,8 +26,6 @@ from headscope.data.ngrams import CHARACTERS, HAN, beginning, unread, with_rest
 from headscope.ground.files import cached, digest
 from headscope.ground.growth import check_growth
 from headscope.ground.mecab import (
-    cut_by_mecab,
-    mecab_words,
     read_tokenizer_json,
     write_tokenizer_json,
 )
@@ -121,7 +119,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
 
     Both normalize text by Unicode's NFKC, so full-width and half-width forms are equal. "Words" are
     words and signs; in Chinese, Japanese and Korean single characters, but runs of Katakana are
-    words. "Japanese" are the words of MeCab with the dictionary unidic-lite.
+    words.
     """
     trainer: trainers.Trainer
     settings: dict[str, Any] = {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
@@ -134,8 +132,7 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         trainer = trainers.BpeTrainer(**settings)
     else:
         tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        is_japanese = config.kind == "japanese"
-        tokenizer.pre_tokenizer = mecab_words() if is_japanese else _cut_at_signs()
+        tokenizer.pre_tokenizer = _cut_at_signs()
         trainer = trainers.WordLevelTrainer(**settings)
     lower = [normalizers.Lowercase()] if config.lowercase else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
@@ -145,8 +142,6 @@ def train_tokenizer(texts: Iterator[str], config: TokenizerConfig) -> Tokenizer:
         pair=f"{CLASS} $A {SEPARATOR} $B:1 {SEPARATOR}:1",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (CLASS, SEPARATOR)],
     )
-    if config.kind == "japanese":
-        tokenizer = cut_by_mecab(tokenizer)
     return with_literal_text(tokenizer)
 
 

@@ -70,16 +70,10 @@ class Cutter:
             return [word.surface for word in self.tagger(text)]
 
 
-def mecab_words() -> pre_tokenizers.PreTokenizer:
-    """Return what cuts at the words of MeCab with unidic-lite, to train a tokenizer with."""
-    return pre_tokenizers.PreTokenizer.custom(Cutter(DICTIONARIES[0]))
-
-
 def cut_by_mecab(tokenizer: Tokenizer, **options: Any) -> Tokenizer:
     """Return the same tokenizer with MeCab as its pre-tokenizer; `options` are those of Cutter."""
     tokenizer.pre_tokenizer = None
-    part = {"type": KIND, "dictionary": DICTIONARIES[0], "lowercase": False, "characters": False}
-    parts = json.loads(tokenizer.to_str()) | {"pre_tokenizer": part | options}
+    parts = json.loads(tokenizer.to_str()) | {"pre_tokenizer": {"type": KIND} | options}
     return read_tokenizer_json(json.dumps(parts))
 
 

@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,11 +11,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import Tensor, nn
 
 from headscope.data.columns import numbers, row_texts
@@ -33,9 +34,10 @@ from headscope.model.objective import (
     Objective,
 )
 from headscope.results.scores import SCORES, Scores, best_thresholds, predicted_classes, scores
-from headscope.results.terms import CHARACTERS as CHARACTERS_1_3
-from headscope.results.terms import WORDS, WORDS_AND_CHARACTERS, vectorizer
 
+WORDS = "words 1-2"
+CHARACTERS_1_3 = "characters 1-3"  # of text without spaces, across signs
+WORDS_AND_CHARACTERS = "words 1-2, characters 2-4"
 # Read by characters are texts with less white space than this, or with more letters of Chinese,
 # Japanese and Korean than this.
 FEW_SPACES = 0.05
@@ -47,9 +49,7 @@ MOST_WEIGHTS = 50_000_000  # 8 GiB with these copies
 MOST_TO_CHOOSE = 1_000  # texts of train, and of validation, by which terms and C are chosen
 CHARACTERS_TO_CHOOSE = 2_000_000  # of long texts fewer are taken
 STRENGTHS = (1.0, 10.0, 100.0)  # of C
-MARGIN = (
-    1.05  # words alone are taken, and are quicker, unless more terms lower the loss by a twentieth
-)
+MARGIN = 1.05  # plain terms are quicker, and taken unless more lower the loss by a twentieth
 RESAMPLES = 1000  # of the test texts: an end of the interval has an error of 3 % of its width
 Interval = tuple[float, float, float]  # a difference, and the ends of its 95 % interval
 
@@ -168,98 +168,139 @@ class Baseline:
 
     def logits(self, split: Dataset) -> tuple[Tensor, Tensor]:
         """Return logits [N, C] of the pipeline's probabilities, and the labels."""
-        return self.of_terms(self.terms(split), split)
+        labels = numbers(split, "label")
+        return logits(self.pipeline, [*row_texts(split)], labels), torch.from_numpy(labels)
 
-    def terms(self, split: Dataset) -> Any:
-        """Return the TF-IDF of a split, [N, n]."""
-        return self.pipeline[:-1].transform([*row_texts(split)])
 
-    def of_terms(self, terms: Any, split: Dataset) -> tuple[Tensor, Tensor]:
-        """Return the same of a split whose TF-IDF is known."""
-        labels = torch.from_numpy(numbers(split, "label"))
-        shares = self.pipeline[-1].predict_proba(terms)
-        # A class that train has no text of has a column of zeros.
-        classes = self.pipeline.classes_
-        num_classes = max(classes.max(), labels.max() * (labels.dim() == 1)) + 1
-        probabilities = np.zeros((len(shares), num_classes))
-        probabilities[:, classes] = shares
-        clipped = torch.from_numpy(np.clip(probabilities, 1e-12, 1.0))
-        logits = clipped.log() if labels.dim() == 1 else clipped.logit(eps=1e-12)
-        return logits.float(), labels
+def logits(pipeline: Pipeline, texts: list[str], labels: np.ndarray) -> Float[Tensor, "N C"]:
+    """Return logits of a pipeline's probabilities, with a column for each class of the labels."""
+    shares = pipeline.predict_proba(texts)
+    # A class that train has no text of has a column of zeros.
+    classes = pipeline.classes_
+    num_classes = max(classes.max(), labels.max() * (labels.ndim == 1)) + 1
+    probabilities = np.zeros((len(shares), num_classes))
+    probabilities[:, classes] = shares
+    clipped = torch.from_numpy(np.clip(probabilities, 1e-12, 1.0))
+    return (clipped.log() if labels.ndim == 1 else clipped.logit(eps=1e-12)).float()
+
+
+class Regression(LogisticRegression):
+    """Logistic regression that raises a MemoryError for more weights than the memory holds."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Regression":
+        """Fit, as scikit-learn does."""
+        num_classes = len(np.unique(y))
+        if num_classes * X.shape[1] > MOST_WEIGHTS:
+            raise MemoryError(
+                f"{num_classes:,} classes times {X.shape[1]:,} terms are more than "
+                f"{MOST_WEIGHTS:,} weights"
+            )
+        super().fit(X, y, sample_weight)
+        return self
+
+
+def vectorizer(terms: str) -> Any:
+    """Return scikit-learn's transformer of texts into TF-IDF, with log term frequency.
+
+    Of several kinds of terms each is scaled to length 1 by itself. Terms are in at least two texts.
+    """
+    options = {"min_df": 2, "sublinear_tf": True, "dtype": np.float32}
+    if terms == CHARACTERS_1_3:
+        return TfidfVectorizer(analyzer="char", ngram_range=(1, 3), **options)
+    words = TfidfVectorizer(ngram_range=(1, 2), **options)
+    if terms == WORDS:
+        return words
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), **options)
+    return FeatureUnion([("words", words), ("characters", characters)])
 
 
 def chosen(train: Dataset, validation: Dataset) -> Baseline:
     """Return TF-IDF and logistic regression with the terms and C of the lowest validation loss.
 
     Terms are words and pairs of words or, of text without spaces, 1 to 3 characters; or words and
-    2 to 4 characters within them, if they lower the loss by a twentieth. C is 1, 10 or 100. All are
-    chosen by fits on at most 1,000 training texts, of long ones fewer; the last fit is on all,
-    200,000 at most.
+    2 to 4 characters within them, if they lower the loss by a twentieth. C, the inverse of the
+    strength of the penalty on squared weights, is 1, 10 or 100. All are chosen by fits on at most
+    1,000 training texts, of long ones fewer; the last fit is on all, 200,000 at most. With
+    multi_label there is a regression for each class.
 
     Raises:
         DataError: if there is no term, as in emoji or letters alone.
         MemoryError: if classes times terms exceed 50 million weights, or the memory.
     """
-    kinds = [CHARACTERS_1_3 if is_without_spaces(train) else WORDS, WORDS_AND_CHARACTERS]
+    plain = CHARACTERS_1_3 if is_without_spaces(train) else WORDS
     begin = "".join(islice(row_texts(train), 100))
     most = min(MOST_TO_CHOOSE, max(100, 100 * CHARACTERS_TO_CHOOSE // max(1, len(begin))))
-    sample = limited(train, most, seed=0)
-    others = limited(validation, most, seed=0)
-    labels = numbers(train, "label")
-    objective: Objective = ONE_CLASS if labels.ndim == 1 else MultiLabel()
-    found: dict[str, tuple[float, float]] = {}  # of terms the lowest loss, and its C
-    for terms in kinds:
-        try:
-            tried = [*fits(sample, terms, STRENGTHS)]
-        except DataError:  # of both kinds there are fewer texts with a term
-            continue
-        weighed = tried[0].terms(others)
-        losses = [scores(*each.of_terms(weighed, others), objective).loss for each in tried]
-        found[terms] = min(zip(losses, STRENGTHS, strict=True))
-    if not found:
-        raise DataError("no term is in two training texts")
-    terms = min(found, key=lambda kind: found[kind][0] * (1 if kind == kinds[0] else MARGIN))
-    C = found[terms][1]
+    terms, C = search(limited(train, most, seed=0), limited(validation, most, seed=0), plain)
     try:
-        (best,) = fits(train, terms, [C])
+        return fitted(train, terms, C)
     except MemoryError:  # the words alone may fit
-        if terms == kinds[0]:
+        if terms == plain:
             raise
-        (best,) = fits(train, kinds[0], [C])
-    return best
+        return fitted(train, plain, C)
 
 
-def fits(split: Dataset, terms: str, strengths: Sequence[float]) -> Iterator[Baseline]:
-    """Yield a classifier for each C, fitted on at most 200,000 texts, stratified by class.
+def search(train: Dataset, validation: Dataset, plain: str) -> tuple[str, float]:
+    """Return the terms and C of the lowest validation loss; plain terms and 1 if none fits.
 
-    C is the inverse of the strength of the penalty on squared weights. With multi_label there is a
-    regression for each class. Errors: see `chosen`.
+    Other terms than the plain ones have to lower the loss by a twentieth.
     """
+    texts = [*row_texts(train), *row_texts(validation)]
+    labels = np.concatenate([numbers(train, "label"), numbers(validation, "label")])
+    of_validation = np.repeat([-1, 0], [len(train), len(validation)])
+    kinds = {terms: vectorizer(terms) for terms in (plain, WORDS_AND_CHARACTERS)}
+    is_multi = labels.ndim > 1
+    C = "classifier__estimator__C" if is_multi else "classifier__C"
+    found = GridSearchCV(
+        pipeline_of(plain, 1.0, is_multi),
+        {"terms": [*kinds.values()], C: STRENGTHS},
+        scoring=negative_loss,
+        cv=PredefinedSplit(of_validation),
+        refit=False,  # it would learn validation too
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fits that fail: there may be a term in the other kind
+        try:
+            found.fit(texts, labels)
+        except ValueError:  # all have failed
+            return plain, 1.0
+    settings = found.cv_results_["params"]
+    margins = [1 if each["terms"] is kinds[plain] else MARGIN for each in settings]
+    best = settings[np.nanargmin(-found.cv_results_["mean_test_score"] * margins)]
+    terms = next(terms for terms, weigh in kinds.items() if weigh is best["terms"])
+    return terms, best[C]
+
+
+def negative_loss(pipeline: Pipeline, texts: list[str], labels: np.ndarray) -> float:
+    """Return what `search` makes as large as it can be."""
+    objective: Objective = ONE_CLASS if labels.ndim == 1 else MultiLabel()
+    predicted = logits(pipeline, texts, labels)
+    return -scores(predicted, torch.from_numpy(labels), objective).loss
+
+
+def pipeline_of(terms: str, C: float, is_multi: bool) -> Pipeline:
+    """Return TF-IDF and logistic regression, one for each class where a text may have several."""
+    classifier = Regression(C=C, max_iter=1000)
+    if is_multi:
+        classifier = OneVsRestClassifier(classifier)
+    return Pipeline([("terms", vectorizer(terms)), ("classifier", classifier)])
+
+
+def fitted(split: Dataset, terms: str, C: float) -> Baseline:
+    """Return what is fitted on at most 200,000 texts, stratified by class. Errors: see `chosen`."""
     train = limited(split, MOST_TEXTS, seed=0)
     labels = numbers(train, "label")
-    weigh = vectorizer(terms)
-    try:
-        counts = weigh.fit_transform([*row_texts(train)])
-    except ValueError as error:  # an empty vocabulary, or none in two texts
-        raise DataError("no term is in two training texts") from error
-    num_classes = 1 if labels.ndim > 1 else len(np.unique(labels))  # fitted at once
-    if num_classes * counts.shape[1] > MOST_WEIGHTS:
-        raise MemoryError(
-            f"{num_classes:,} classes times {counts.shape[1]:,} terms are more than "
-            f"{MOST_WEIGHTS:,} weights"
-        )
     name = f"TF-IDF ({terms}) + logistic regression"
     if len(train) < len(split):
         name += f" on {len(train):,} of {len(split):,} training texts"
-    for C in strengths:
-        classifier = LogisticRegression(C=C, max_iter=1000)
-        if labels.ndim > 1:
-            classifier = OneVsRestClassifier(classifier)
-        with warnings.catch_warnings():
-            message = "Label not .* is present in all training examples"
-            warnings.filterwarnings("ignore", message=message)
-            classifier.fit(counts, labels)
-        yield Baseline(make_pipeline(weigh, classifier), name)
+    pipeline = pipeline_of(terms, C, labels.ndim > 1)
+    with warnings.catch_warnings():
+        message = "Label not .* is present in all training examples"
+        warnings.filterwarnings("ignore", message=message)
+        try:
+            pipeline.fit([*row_texts(train)], labels)
+        except ValueError as error:  # an empty vocabulary, or none in two texts
+            raise DataError("no term is in two training texts") from error
+    return Baseline(pipeline, name)
 
 
 def is_without_spaces(split: Dataset) -> bool:

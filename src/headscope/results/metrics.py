@@ -28,7 +28,7 @@ from headscope.runs.folder import METRICS, save_json
 from headscope.runs.setup import Chosen
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
-from headscope.tab.pictures import confusion_picture, reliability_picture
+from headscope.tab.pictures import confusion_picture
 from headscope.tab.summaries import add_summary
 
 # Keys of facts_of_training, as metrics.json has them.
@@ -151,13 +151,5 @@ def write_summaries(loggers: Sequence[Logger], results: Results) -> None:
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)
-    if results.tempered:
-        error = results.tempered["test"].calibration_error
-        title = f"at temperature {results.temperature:.3f}: calibration error {error:.4f}"
-        shares = (results.logits.double() / results.temperature).softmax(dim=-1)
-        confidence, prediction = shares.max(dim=-1)
-        is_correct = prediction == results.targets
-        picture = reliability_picture(confidence.numpy(), is_correct.numpy(), title)
-        writer.add_image("test/reliability", picture, step, dataformats="HWC")
     for logger in loggers:
         logger.finalize("success")

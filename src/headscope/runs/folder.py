@@ -124,9 +124,9 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             metadata = file.metadata() or {}
             if "chosen" not in metadata and (folder / "config.json").is_file():
                 raise RunError(
-                    f"run={folder}: expected a run, got a model of transformers; look at it: "
-                    f"headscope inspect model={folder} data.path=..., or fine-tune it: headscope "
-                    f"train model.path={folder}"
+                    f"run={folder}: expected a run, got a model of transformers; look at it by "
+                    f"headscope.show in Python, or fine-tune it: headscope train "
+                    f"model.path={folder}"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         setup = Setup.read(metadata, tensors, path, allow_code)

@@ -268,51 +268,20 @@ class LabelsConfig(WritesFile):
 
 @dataclass(config=STRICT, frozen=True)
 class InspectConfig(WritesFile):
-    """Show what every attention head does with one text, or in a classifier of transformers."""
+    """Show what every attention head does with one text."""
 
-    run: RunFolder | None = key(None, "run folder")
-    model: PathText | None = key(
-        None, "instead of a run: a classifier of transformers, a directory or Hub id"
-    )
-    classes: list[str] | None = key(
-        None,
-        "with model: names of its classes, in the order of its logits; null: its own",
-    )
-    text: str | None = key(None, "the text; null: the first of data")
-    texts: Count = key(300, "with data: how many of its texts")
-    data: OtherDataConfig | None = key(
-        None,
-        "with model: labelled texts, the test split or the only one, on which each head is ablated",
-    )
-    against: str | None = key(
-        None,
-        "with model and data: another classifier with these classes: the difference on the same "
-        "texts, with its interval, and the words in which they differ most",
-    )
+    run: RunFolder
+    text: str = Field(description="the text")
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
     max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
-    output: PathText | None = key(
-        None, "HTML file; null: in the run folder's inspect/, with model in outputs/inspect/"
-    )
+    output: PathText | None = key(None, "HTML file; null: in the run folder's inspect/")
     accelerator: Device = "auto"
 
     def _conflicts(self) -> Conflicts:
-        if (self.run is None) == (self.model is None):
-            yield "run", "a run folder, or a classifier of transformers as model=...", "not both"
-        if self.run is not None and self.data is not None:
-            yield "data", "null with run=...", "data is for model=..."
-        if self.run is not None and self.classes is not None:
-            yield "classes", "null with run=...", "a run knows its classes"
-        if self.against is not None and (self.model is None or self.data is None):
-            yield "against", "null without model and data", "give labelled texts: data.path=..."
-        if self.text is None and self.data is None:
-            yield "text", "a text", "or with model=... labelled texts: data.path=..."
         for name in ("text", "text_pair"):
             text = getattr(self, name)
             if text is not None and not text.strip():
                 yield name, "a text that is not empty"
-        if self.classes is not None and len({*self.classes}) < len(self.classes):
-            yield "classes", "a name of its own for each class"
         yield from super()._conflicts()
 
 

@@ -198,17 +198,10 @@ class DataConfig(Settings):
 class TokenizerConfig(Settings):
     """A tokenizer trained on the training split alone."""
 
-    kind: Literal["words", "bpe", "japanese"] = key(
-        "words", "whole words, byte-level BPE, or the words of Japanese that MeCab finds"
-    )
+    kind: Literal["words", "bpe"] = key("words", "whole words, or byte-level BPE")
     vocab_size: Integer = key(8000, "size of the vocabulary", ge=300, le=10_000_000)
     min_frequency: Count = key(2, "minimum frequency")
     lowercase: bool = key(True, "lower-case texts after NFKC normalization")
-
-    def _absent(self) -> Iterator[str]:
-        if self.kind == "japanese" and find_spec("fugashi") is None:
-            expected = "words or bpe without the package fugashi"
-            yield message("tokenizer.kind", expected, self.kind, "pip install -e '.[japanese]'")
 
 
 @dataclass(config=STRICT, frozen=True)

@@ -1,18 +1,13 @@
-"""Pictures by matplotlib: the confusion matrix, and accuracy by confidence.
-
-Every picture is [height, width, 3] bytes. Shape letters: N texts.
-"""
+"""A picture by matplotlib, [height, width, 3] bytes: the confusion matrix."""
 
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from sklearn.calibration import calibration_curve
 
 CELL = 0.55  # inches, of a confusion matrix
 MOST = 24.0  # inches: of more classes cells are smaller, and without numbers
@@ -57,18 +52,3 @@ def _pixels(figure: Figure) -> np.ndarray:
         warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as boxes
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3]
-
-
-def reliability_picture(
-    confidence: Float[np.ndarray, " N"], is_correct: Bool[np.ndarray, " N"], title: str
-) -> np.ndarray:
-    """Draw accuracy by confidence, the probability of a text's prediction, in 15 bins.
-
-    On the diagonal both are equal (Guo et al. 2017, figure 1).
-    """
-    accuracy, mean = calibration_curve(is_correct.astype(int), confidence, n_bins=15)
-    figure = Figure((5, 5), layout="constrained")
-    axes = figure.add_subplot(title=title, xlabel="confidence", ylabel="accuracy")
-    axes.plot([0, 1], [0, 1], color="grey")
-    axes.plot(mean, accuracy, marker="o")
-    return _pixels(figure)
