@@ -19,6 +19,7 @@ from headscope.settings.config import COLUMN_KEYS, EMBEDDED, DataConfig
 READABLE = {**FORMATS, ".parquet": "parquet", ".xlsx": "xlsx"}
 ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
 
+BYTES = re.compile("binary")  # types of pyarrow: neither csv nor JSON has such values
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
 COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
 
@@ -85,7 +86,11 @@ def read_rows(
 def _parquet_rows(path: str) -> Iterator[Row]:
     from pyarrow.parquet import ParquetFile  # heavy
 
-    for batch in ParquetFile(path).iter_batches():
+    file = ParquetFile(path)
+    for field in file.schema_arrow:
+        if BYTES.search(str(field.type)):
+            raise ValueError(f"column {field.name!r}: expected text or numbers, got {field.type}; drop it")
+    for batch in file.iter_batches():
         yield from batch.to_pylist()
 
 

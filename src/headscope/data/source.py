@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
 from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
@@ -125,17 +126,28 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
         if not path.is_file():  # a reader of a pipe could wait for ever
             raise DataError(f"{path}: is not a file")
     if format_of(paths[0]) == "parquet":
-        files = [str(path) for path in paths]
         try:
-            return datasets.load_dataset("parquet", data_files=files, split="train")
+            return load_parquet(paths, config)
         except Exception as error:  # of `datasets` and pyarrow
-            raise DataError(f"{files[0]}: cannot be read as parquet: {reason(error)}") from error
+            raise DataError(f"{paths[0]}: cannot be read as parquet: {reason(error)}") from error
     separator = config.separator or separator
     rows = chain.from_iterable(
         read_rows(str(path), format_of(path), encoding=config.encoding, separator=separator)
         for path in paths
     )
     return load_rows(rows, config, str(paths[0]))
+
+
+def load_parquet(paths: Sequence[Path], config: DataConfig) -> Dataset:
+    """Load parquet files as they are now: `datasets` would take a copy for new by its time."""
+    schema = pq.read_schema(paths[0])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches():
+                yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+    return write_batches(batches(), schema, cache_folder(config.cache_dir, config.cache_gb) / "rows")
 
 
 @contextmanager
@@ -191,12 +203,19 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
 
 
 def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Dataset:
-    """Write the texts to the cache, in a file named by what it holds, and read them from there."""
+    """Write the texts to the cache, and read them from there."""
     schema = pa.schema([(column, pa.string()) for column in columns])
+    some = iter(lambda: list(islice(rows, ROWS_PER_BATCH)), [])
+    batches = (pa.RecordBatch.from_pylist(each, schema) for each in some)
+    return write_batches(batches, schema, folder)
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path) -> Dataset:
+    """Write rows to a file of the cache that is named by what it holds, and read them from there."""
     with temporary_path(folder / "rows.arrow") as file:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            while some := list(islice(rows, ROWS_PER_BATCH)):
-                writer.write_batch(pa.RecordBatch.from_pylist(some, schema))
+            for batch in batches:
+                writer.write_batch(batch)
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "blake2b").hexdigest()
         return Dataset.from_file(str(file.replace(folder / f"{digest[:32]}.arrow")))

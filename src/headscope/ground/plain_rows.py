@@ -123,7 +123,15 @@ def csv_rows(
         delimiter = own[1]
     else:
         lines = chain([first], lines)
-    table = csv.reader(lines, delimiter=delimiter, strict=True)
+    yield from table_rows(csv.reader(lines, delimiter=delimiter, strict=True), delimiter, hint)
+
+
+def table_rows(
+    table: Iterator[list[str]],
+    delimiter: str = ",",
+    hint: Callable[[list[str]], str] = lambda names: "",
+) -> Iterator[Row]:
+    """Yield the rows of a table by the names in its first line; see `csv_rows`."""
     header = enumerate(next(filter(None, table), []), start=1)
     names = [name or f"column_{number}" for number, name in header]
     if len(set(names)) < len(names):

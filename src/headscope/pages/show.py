@@ -20,7 +20,6 @@ from headscope.data.rows import as_list
 from headscope.ground.errors import DataError, listed
 from headscope.ground.files import home
 from headscope.ground.terminal import Bar, terminal
-from headscope.heads.answer import layer_titles
 from headscope.heads.capture import (
     capture,
     device_of,
@@ -50,7 +49,7 @@ from headscope.heads.step import (
 from headscope.heads.study import Study, study
 from headscope.model.objective import Reading
 from headscope.model.running import are_probabilities, logits_in
-from headscope.record.explanation import Explanation
+from headscope.record.explanation import Explanation, layer_titles
 from headscope.record.schema import Arrays, PageText, Text
 from headscope.tab.html import texts_page, write_page
 

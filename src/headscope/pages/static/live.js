@@ -93,7 +93,7 @@ class Live {
      none by the page, and null where its reader has gone on. */
   async logOdds(text) {
     const { classifier, store } = this;
-    const parts = text.split(JOIN);
+    const parts = this.parts.length > 1 ? text.split(JOIN) : [text];
     this.reader ??= new Reader(classifier);
     const found = await this.reader.logOdds(parts, store.ablated);
     return found ?? this.work(classifier.logOdds(parts, store.ablated));
@@ -192,8 +192,8 @@ export async function render() {
   const numbers = { ...page.numbers, step: 0 };
   store.set({ run: "", runs: [{ run: "" }], index: { ...page.index, texts: [] }, numbers });
   const live = new Live(store);
-  const openText = (text) => {
-    live.open(text.split(JOIN));
+  const openText = (parts) => {
+    live.open(parts);
     document.querySelector(".panel.text").scrollIntoView({ block: "start" });
   };
   const report = page.report && html`<${Report} open=${openText} />`; // drawn once
@@ -201,7 +201,7 @@ export async function render() {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
     mind: () => html`<${Mind}
-      store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
+      store=${store} open=${(text) => live.open(pair ? text.split(JOIN) : [text], store.pair)}
       ask=${() => live.changeMind(true)}
     />`,
     report: page.report && (() => report),
