@@ -37,6 +37,8 @@ from headscope.heads.integrations.transformers_models import (
     observe_transformers,
     transformers_models,
 )
+from headscope.model.classifier import TextClassifier
+from headscope.model.ensemble import Ensemble
 from headscope.model.frozen import learning_modules
 from headscope.model.running import Runs, lock_of
 from headscope.model.running import eval_mode as eval_mode
@@ -338,16 +340,25 @@ def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterato
         changed = {name.partition("#")[0] for name in ablations}
         for name in changed & layers.keys():
             ours = stack.enter_context(_ours(name, layers[name]))
-            _ablate_runs(stack, ours, name, runs, ablations)
+            _ablate_runs(stack, model, ours, name, runs, ablations)
         if changed - layers.keys():
             stack.enter_context(observe_transformers(model, ablations=ablations, runs=runs))
         yield
 
 
 def _ablate_runs(
-    stack: ExitStack, ours: Any, name: str, runs: Runs, ablations: Mapping[str, Ablation]
+    stack: ExitStack,
+    model: nn.Module,
+    ours: Any,
+    name: str,
+    runs: Runs,
+    ablations: Mapping[str, Ablation],
 ) -> None:
     """Ablate heads of one of our layers, in those of its runs that are named."""
+    if isinstance(model, TextClassifier | Ensemble):  # each of its layers runs once
+        stack.callback(setattr, ours, "ablation", ours.ablation)
+        ours.ablation = ablations[name].joined(ours.ablation)
+        return
     before: list[Ablation | None] = []
 
     def start(*_: Any) -> None:
