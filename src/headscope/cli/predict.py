@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from rich.console import Console
+from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
@@ -140,15 +142,19 @@ def _answers(
 ) -> Iterator[Row]:
     """Yield the rows of a window with what the run makes of their texts."""
     rows, texts = window
-    is_half = config.precision == "bf16-mixed"
-    with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
-        predictions = run.label(texts, config.tokens_per_batch)
+    reasons: Iterable[str] = repeat("")
+    if config.reasons:  # the pass that explains has the logits, too
+        logits, reasons = _explained(run, window, counts["done"], bar)
+        predictions = run.answers(logits, texts)
+    else:
+        is_half = config.precision == "bf16-mixed"
+        with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
+            predictions = run.label(texts, config.tokens_per_batch)
     whys: Iterable[str] = repeat("")
     if least is not None:
         confidence = np.array([max(each.probabilities.values()) for each in predictions])
         is_odd = np.array([each.is_unfamiliar for each in predictions])
         whys = why_abstained(confidence, is_odd, least)
-    reasons = _reasons(run, window, counts["done"], bar) if config.reasons else repeat("")
     answers = zip(rows, predictions, reasons, whys, strict=False)
     for (row, _), found, reason, why in answers:
         answer: dict[str, Any] = {PREDICTION: found.labels}
@@ -170,20 +176,24 @@ def _answers(
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 
-def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
-    """Return the words that add most to each text's likeliest class, as `Run.explain` has them."""
+def _explained(
+    run: Run, window: Window, done: int, bar: Bar
+) -> tuple[Float[Tensor, "N C"], list[str]]:
+    """Return each text's logits, and the words that add most, as `Run.explain` has them."""
     from headscope.heads.words import split_texts  # here: pandas takes time to import
 
     rows, texts = window
     lines = [""] * len(rows)
+    logits = torch.zeros(len(rows), len(run.labels))
     by_rows = map(TextBatches(texts).__getitem__, by_length(texts.lengths, SPLIT_TOKENS))
     for number, found in enumerate(split_texts(run.model, by_rows, run.reading), start=1):
+        logits[found.row] = found.logits
         _, parts = rows[found.row]
         places = places_of(run.words_of(parts))
         words = ranked_words(found.tokens[:, 0], places)[:WORDS_OF_REASON]
         lines[found.row] = word_line(words)
         bar.update(done + number, name=f"{done + number} texts explained")
-    return lines
+    return logits, lines
 
 
 def _print_notes(

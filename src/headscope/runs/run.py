@@ -162,6 +162,10 @@ class Run:
             batches = TextBatches(texts)
             by_rows = (batches[rows] for rows in by_length(texts.lengths, budget))
             logits, _ = split_logits(self.model, by_rows, self.device)
+        return self.answers(logits, texts)
+
+    def answers(self, logits: Float[Tensor, "N C"], texts: EncodedTexts) -> list[Prediction]:
+        """Return the prediction for each encoded text, from the model's logits."""
         # In float64, so that no text changes its label.
         shares = self.reading.probabilities(logits.double())  # [N, C]
         if not shares.isfinite().all():
