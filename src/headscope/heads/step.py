@@ -196,18 +196,19 @@ def _read(
         if not call.is_pooling:
             calls[name] = call
 
-    def explained(reading: Reading) -> Explanation:
-        return explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
-
-    if reading is None:
+    notes = {}
+    try:
         with observe(model, keep), torch.no_grad(), eval_mode(model):
             model(*batch.inputs)
-        return calls, None, {}
-    try:
-        with observe(model, keep):
-            return calls, explained(reading), {}
     except NotObservedError as error:
-        return {}, explained(reading), {"attention": f"is not observed: {error}"}
+        if reading is None:
+            raise
+        calls = {}
+        notes = {"attention": f"is not observed: {error}"}
+    if reading is None:
+        return calls, None, notes
+    tokens = probe.text.tokens
+    return calls, explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT), notes
 
 
 def _maps_of_tokens(
