@@ -8,11 +8,14 @@ import pytest
 
 import headscope
 from headscope.record.reader import read_index
-from kept_run import KEPT, PROMISED, answers
+from kept_run import KEPT, KEPT_PRETRAINED, PRETRAINED, PROMISED, answers
+
+RUNS = [KEPT, *(KEPT_PRETRAINED / name for name in PRETRAINED)]
 
 
-def test_a_run_of_version_1_answers_as_it_did(tmp_path: Path) -> None:
-    folder = shutil.copytree(KEPT, tmp_path / "kept")
+@pytest.mark.parametrize("kept_run", RUNS, ids=lambda path: path.name)
+def test_a_run_of_version_1_answers_as_it_did(kept_run: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kept_run, tmp_path / "kept")
     run = headscope.load(folder)
     expected = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
     for found, kept in zip(answers(run), expected, strict=True):
@@ -31,7 +34,8 @@ def test_its_files_are_those_that_the_page_promises(tmp_path: Path) -> None:
     assert index.steps[0].step == 0
     metrics = json.loads((KEPT / "metrics.json").read_text(encoding="utf-8"))
     assert {"test", "validation", "baseline", "calibration", "training", "data"} <= set(metrics)
-    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < 400_000
+    for folder in (KEPT, KEPT_PRETRAINED):
+        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 400_000
 
 
 def test_the_one_file_that_is_the_model_is_enough(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ so that predicting starts fast.
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,18 +24,20 @@ from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
-from headscope.model.families import Description, architecture_of, why_not_opened
+from headscope.model.families import Description, architecture_of, family_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.opened import frozen_layers, renamed
+from headscope.model.opened import OLD_FEATURES, frozen_layers, renamed
 from headscope.model.pretrained import PretrainedClassifier, build_pretrained
 from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
 from headscope.settings.extension import check_allowed, is_import_path
+from headscope.settings.named import NAMED
 
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
-PATHS = (*SOURCES, "model.path", "model.features")
+CHECKPOINTS = ("model.path", "model.features")
+PATHS = (*SOURCES, *CHECKPOINTS)
 MOST_MIB_TABLES = 64  # of positions, which no file holds
 NGRAMS = "ngrams"  # tensors beside those of the network
 LEARNED = "learned"
@@ -98,13 +100,24 @@ class Setup:
         """Whether transformers computes the network, since it cannot be opened into ours."""
         return self.config.model.path is not None and bool(why_not_opened(self.encoder or {}))
 
-    def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights under the names of today: runs of 1.0 on a checkpoint had others."""
+    def renamed(self, weights: Mapping[str, Tensor]) -> tuple["Setup", dict[str, Tensor]]:
+        """Return weights under the names of today, and the setup of their network.
+
+        Runs of 1.0 on a checkpoint had other names. Below model.features they had a network that
+        ended where it was read, so ModernBERT's last norm followed that layer.
+        """
         if self.encoder is None or self.is_foreign:
-            return dict(weights)
+            return self, dict(weights)
+        setup = self
+        if any(name.startswith(OLD_FEATURES) for name in weights):
+            layers = self.config.model.features_layer
+            highest = max(layers) if isinstance(layers, list) else layers
+            num_layers = family_of(self.encoder).keys["num_layers"]
+            setup = replace(self, encoder=self.encoder | {num_layers: highest})
+        assert setup.encoder is not None
         with Undrawn(shapes_only=True):
-            network = self.build()
-        return renamed(network, self.encoder, weights)
+            network = setup.build()
+        return setup, renamed(network, setup.encoder, weights)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise a ValueError if these are not the network's weights, before it takes any memory.
@@ -242,4 +255,6 @@ def kept_settings(config: TrainConfig) -> TrainConfig:
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:
     """Return the settings with absolute paths, so that a run finds its texts from any folder."""
     values = flatten(asdict(config))
-    return override(config, {key: absolute(values[key]) for key in PATHS if values[key]})
+    named = {key for key in CHECKPOINTS if values[key] in NAMED}  # a short name is no path
+    paths = {key: absolute(values[key]) for key in PATHS if values[key] and key not in named}
+    return override(config, paths)
