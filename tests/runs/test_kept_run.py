@@ -5,9 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 import headscope
+from headscope.ground.errors import RunError
 from headscope.record.reader import read_index
+from headscope.training.resume import LAST, load_last
 from kept_run import KEPT, KEPT_PRETRAINED, PRETRAINED, PROMISED, answers
 
 RUNS = [KEPT, *(KEPT_PRETRAINED / name for name in PRETRAINED)]
@@ -41,3 +46,28 @@ def test_its_files_are_those_that_the_page_promises(tmp_path: Path) -> None:
 def test_the_one_file_that_is_the_model_is_enough(tmp_path: Path) -> None:
     shutil.copy(KEPT / "model.safetensors", tmp_path)
     assert headscope.load(tmp_path).predict(["a lovely warm day"])[0].label == "good"
+
+
+def metadata_of(name: str) -> dict[str, str]:
+    with safe_open(KEPT_PRETRAINED / name / "model.safetensors", "pt") as file:
+        return dict(file.metadata())
+
+
+@pytest.mark.parametrize("name", ["path_bert", "features_bert"])
+def test_a_run_of_version_1_on_a_checkpoint_is_not_resumed(name: str, tmp_path: Path) -> None:
+    weights = load_file(KEPT_PRETRAINED / name / "model.safetensors")
+    setup = {"metadata": metadata_of(name), "tensors": {"ngrams": weights.get("ngrams")}}
+    state = {f"model.{key}": weight for key, weight in weights.items()}
+    (tmp_path / LAST).parent.mkdir()
+    torch.save({"setup": setup, "state_dict": state}, tmp_path / LAST)
+    with pytest.raises(RunError, match=r"expected a run of this version, got one of 1\.0"):
+        load_last(tmp_path)
+
+
+def test_an_encoder_of_version_1_that_does_not_open_is_named(tmp_path: Path) -> None:
+    metadata = metadata_of("features_bert")
+    metadata["encoder"] = metadata["encoder"].replace('"bert"', '"deberta-v2"')
+    weights = load_file(KEPT_PRETRAINED / "features_bert" / "model.safetensors")
+    save_file(weights, tmp_path / "model.safetensors", metadata)
+    with pytest.raises(RunError, match=r"model\.features: model_type: .*got 'deberta-v2'; train"):
+        headscope.load(tmp_path)

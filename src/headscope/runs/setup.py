@@ -6,7 +6,7 @@ so that predicting starts fast.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
+from headscope.ground.errors import RunError
 from headscope.ground.files import digest
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.architecture import architecture_from
@@ -26,7 +27,7 @@ from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
 from headscope.model.families import Description, architecture_of, family_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.opened import OLD_FEATURES, frozen_layers, renamed
+from headscope.model.opened import OLD_FEATURES, OLD_PATH, frozen_layers, renamed
 from headscope.model.pretrained import PretrainedClassifier, build_pretrained
 from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
@@ -100,24 +101,28 @@ class Setup:
         """Whether transformers computes the network, since it cannot be opened into ours."""
         return self.config.model.path is not None and bool(why_not_opened(self.encoder or {}))
 
+    def are_of_1_0(self, weights: Iterable[str]) -> bool:
+        """Whether weights have the names of 1.0, where transformers computed every checkpoint."""
+        old = (OLD_PATH, OLD_FEATURES)
+        return not self.is_foreign and any(name.startswith(old) for name in weights)
+
     def renamed(self, weights: Mapping[str, Tensor]) -> tuple["Setup", dict[str, Tensor]]:
         """Return weights under the names of today, and the setup of their network.
 
-        Runs of 1.0 on a checkpoint had other names. Below model.features they had a network that
-        ended where it was read, so ModernBERT's last norm followed that layer.
+        Below model.features runs of 1.0 had a network that ended where it was read, so ModernBERT's
+        last norm followed that layer.
         """
-        if self.encoder is None or self.is_foreign:
+        encoder = self.encoder
+        if encoder is None or not self.are_of_1_0(weights):
             return self, dict(weights)
-        setup = self
-        if any(name.startswith(OLD_FEATURES) for name in weights):
+        if self.config.model.features is not None:
             layers = self.config.model.features_layer
             highest = max(layers) if isinstance(layers, list) else layers
-            num_layers = family_of(self.encoder).keys["num_layers"]
-            setup = replace(self, encoder=self.encoder | {num_layers: highest})
-        assert setup.encoder is not None
+            encoder = encoder | {family_of(encoder).keys["num_layers"]: highest}
+        setup = replace(self, encoder=encoder)
         with Undrawn(shapes_only=True):
             network = setup.build()
-        return setup, renamed(network, setup.encoder, weights)
+        return setup, renamed(network, encoder, weights)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise a ValueError if these are not the network's weights, before it takes any memory.
@@ -181,7 +186,8 @@ class Setup:
         """Return what `metadata` and `tensors` of the file `path` hold; for a block of `reading`.
 
         Raises:
-            RunError: for settings of another version, or code that is not allowed.
+            RunError: for settings of another version, an encoder that only 1.0 could have below
+                model.features, or code that is not allowed.
         """
         config = config_of(from_json(metadata["settings"]), path)
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
@@ -191,6 +197,9 @@ class Setup:
         encoder = None
         if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])
+            if config.model.features is not None and (why := why_not_opened(encoder)):
+                remedy = "train a new run on another encoder"
+                raise RunError(f"run={path.parent}: model.features: {why}; {remedy}")
         evidence = None
         if config.model.has_evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
