@@ -275,7 +275,7 @@ def test_abilities_are_a_look_before_anything_runs() -> None:
     assert found.observed == found.explained == ""
     assert "AttentionInterface" in found.ablated
     assert "expected one of bert, " in found.opened
-    assert "of our own" in found.exported
+    assert "transformers computes" in found.exported
     with pytest.raises(NotObservedError, match="cannot be ablated"):
         headscope.show(outside, tokenizer, TEXT, texts=[TEXT, "good"], labels=[0, 1])
 

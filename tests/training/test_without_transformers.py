@@ -65,4 +65,9 @@ def test_an_opened_network_is_used_without_transformers(key: str, tmp_path: Path
         rows = [*csv.DictReader(file)]
     assert len(rows) == 240
     assert {row["prediction"] for row in rows} <= {"good", "bad"}
-    assert (tmp_path / "exported" / "model.onnx").is_file()
+    script = [sys.executable, str(tmp_path / "exported" / "classify.py"), texts]
+    exported = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    for row, line in zip(rows, exported.splitlines(), strict=True):
+        found = json.loads(line)
+        for name in ("probability_bad", "probability_good"):
+            assert found[name] == pytest.approx(float(row[name]), abs=3e-6)

@@ -14,7 +14,11 @@ from headscope.model.architecture import Architecture, Layer, Norm
 from headscope.model.encoder import EncoderBlock
 from headscope.proof.claims import Claim, Precision
 
-B, T, H, E, F = 2, 7, 3, 11, 17
+B = 2
+T = 7
+H = 3
+E = 11
+F = 17
 D = H * E
 PADDING = torch.arange(T) >= torch.tensor([[7], [4]])
 TORCH = "torch.nn.TransformerEncoderLayer, float64"
@@ -81,6 +85,10 @@ def _results(output: Tensor, x: Tensor, parameters: Any) -> list[Tensor]:
 def written_out(layer: Any, x: Tensor, is_after: bool) -> Tensor:
     """Return what `EncoderBlock` says of its formula, with the weights of torch's layer."""
 
+    def linear(module: Any, x: Tensor) -> Tensor:
+        product: Tensor = x @ module.weight.T + module.bias
+        return product
+
     def attention(x: Tensor) -> Tensor:
         projected = x @ layer.self_attn.in_proj_weight.T + layer.self_attn.in_proj_bias
         heads = projected.view(B, T, 3, H, E)
@@ -88,17 +96,17 @@ def written_out(layer: Any, x: Tensor, is_after: bool) -> Tensor:
         scores = torch.einsum("bqhe,bkhe->bhqk", query, key) / math.sqrt(E)
         weights = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
         outputs = torch.einsum("bhqk,bkhe->bqhe", weights, value).reshape(B, T, D)
-        return outputs @ layer.self_attn.out_proj.weight.T + layer.self_attn.out_proj.bias
+        return linear(layer.self_attn.out_proj, outputs)
 
     def feedforward(x: Tensor) -> Tensor:
-        hidden = x @ layer.linear1.weight.T + layer.linear1.bias
-        gelu = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-        return gelu @ layer.linear2.weight.T + layer.linear2.bias
+        hidden = linear(layer.linear1, x)
+        return linear(layer.linear2, hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2)
 
     def norm(module: Any, x: Tensor) -> Tensor:
         centered = x - x.mean(dim=-1, keepdim=True)
         variance = (centered**2).mean(dim=-1, keepdim=True)
-        return module.weight * centered / (variance + module.eps).sqrt() + module.bias
+        normed: Tensor = centered / (variance + module.eps).sqrt()
+        return normed * module.weight + module.bias  # type: ignore[no-any-return]
 
     if is_after:
         x = norm(layer.norm1, x + attention(x))

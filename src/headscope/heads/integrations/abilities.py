@@ -23,7 +23,7 @@ RAISED = (
     *(ArithmeticError, AssertionError, AttributeError),
     *(LookupError, RuntimeError, TypeError, ValueError),
 )
-EXPORTED = "headscope export writes networks of our own: from scratch, or opened"
+EXPORTED = "not promised where transformers computes the network; headscope export tries"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
         batch = classifier.probe(text).batch
     except (UserError, ValueError) as error:
         reason = first_line(error)
-        return Abilities(reason, reason, reason, *[found["trained"] or reason] * 2)
+        trained = found["trained"] or reason
+        return Abilities(reason, reason, reason, trained, found["opened"] or reason)
     shapes: dict[str, list[int]] = {}
 
     def observed() -> str:
