@@ -264,6 +264,7 @@ def test_abilities_are_a_look_before_anything_runs() -> None:
     before = pickle.dumps(model)
     found = abilities(model, tokenizer, TEXT)
     assert (found.observed, found.ablated, found.explained, found.trained) == ("", "", "", "")
+    assert (found.opened, found.exported) == ("", "")
     assert abs(found.missed) < 1e-5
     assert str(found).splitlines()[0] == "observed: yes"
     assert pickle.dumps(model) == before
@@ -271,6 +272,8 @@ def test_abilities_are_a_look_before_anything_runs() -> None:
     found = abilities(outside, tokenizer, TEXT)
     assert found.observed == found.explained == ""
     assert "AttentionInterface" in found.ablated
+    assert "expected one of bert, " in found.opened
+    assert "transformers computes" in found.exported
     with pytest.raises(NotObservedError, match="cannot be ablated"):
         headscope.show(outside, tokenizer, TEXT, texts=[TEXT, "good"], labels=[0, 1])
 

