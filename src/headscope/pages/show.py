@@ -27,7 +27,7 @@ from headscope.heads.capture import (
     eval_mode,
     logits_of,
 )
-from headscope.heads.fixed_gates import token_vectors
+from headscope.heads.fixed_gates import given
 from headscope.heads.integrations.sequence_classifier import (
     NO_LOGITS,
     SequenceClassifier,
@@ -37,7 +37,6 @@ from headscope.heads.integrations.sequence_classifier import (
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens, Summary, role_arrays
-from headscope.heads.places import text_ids
 from headscope.heads.step import (
     Probe,
     ProbeOutput,
@@ -223,12 +222,8 @@ class _Called(nn.Module):
 
     def forward(self, token_ids: Tensor, *_: Any) -> Float[Tensor, "1 C"]:
         """Return the logits; [1, 0] where the module gives none."""
-
-        def placed(tensor: Tensor) -> Tensor:
-            tensor = tensor.to(token_ids.device)
-            return token_vectors(tensor) if tensor.is_floating_point() else text_ids(tensor)
-
-        inputs = tree_map_only(Tensor, placed, self.inputs[int(token_ids[0, 0])])
+        own = self.inputs[int(token_ids[0, 0])]
+        inputs = given(tree_map_only(Tensor, lambda each: each.to(token_ids.device), own))
         output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
         logits = logits_in(output)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
