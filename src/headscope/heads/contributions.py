@@ -40,14 +40,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, named_layers
-from headscope.heads.fixed_gates import (
-    FixedGates,
-    HeadOutputs,
-    checkpoints_called,
-    given,
-)
+from headscope.heads.fixed_gates import FixedGates, HeadOutputs, given
 from headscope.heads.gate_rules import depends
 from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.recomputation import no_recomputation
 from headscope.heads.shares import Shares, shares_of
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
@@ -149,7 +145,7 @@ def _fixed_gates(
         torch.enable_grad(),
         torch.autocast(device_of(model).type, enabled=False),
         _exact_products(),
-        checkpoints_called(),
+        no_recomputation(),
     ):
         padding = inputs[1] if len(inputs) > 1 else None
         gates = FixedGates(len(inputs[0]), num_tokens)
@@ -215,7 +211,7 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
             found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
             if not abs(found - total.item()) <= MOST_MISSED * (output * signs).abs().sum().item():
                 return title
-    return type(model).__name__
+    return type(getattr(model, "model", model)).__name__  # not our wrapper's
 
 
 @contextmanager

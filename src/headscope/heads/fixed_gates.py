@@ -23,15 +23,11 @@ Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D wi
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Sequence
 from types import CellType, FunctionType
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
-import torch.utils.checkpoint
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import (
@@ -52,8 +48,8 @@ from headscope.heads.places import (
     carry,
     comes_of_text,
     expanded_owners,
+    first_tokens,
     get_owners,
-    given_places,
     is_within,
     mark,
     owners_of,
@@ -64,7 +60,6 @@ from headscope.heads.places import (
     varies,
 )
 from headscope.model.pretrained import input_vectors
-
 
 # By which attributes are known that are read or set, such as x.mT
 ATTRIBUTES = {"get": MOVES | {"data"}, "set": {"requires_grad"}}
@@ -109,8 +104,8 @@ class FixedGates(TorchFunctionMode):
         self.python_has_ids = False  # they were read as numbers, and may come back as a new tensor
         self._given: list[Tensor] = []  # all that are marked, such as ids
         self._read: dict[int, frozenset[int]] = {}  # by the address of a table, of which texts
-        self._written: dict[int, Any] = {}  # storages of constants into which the text was written
         self._sequences: list[Owners] = []  # [B, S] of each that was looked up
+        self._written: dict[int, Any] = {}  # storages of constants into which the text was written
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -142,7 +137,7 @@ class FixedGates(TorchFunctionMode):
             return door(self, *args, **kwargs)
         name = _name_of(func)
         self._note_written(func, args, kwargs)
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False):  # gradients are on in it
             result = self._computed(name, func, args, kwargs)
             carry(name, func, args, kwargs, result)
         return result
@@ -162,7 +157,7 @@ class FixedGates(TorchFunctionMode):
         if self._written:
             for each in tensors:
                 if not comes_of_text(each) and each.untyped_storage().data_ptr() in self._written:
-                    mark(each, UNKNOWN)
+                    mark(each, UNKNOWN, None)
         name = getattr(func, "__name__", "")
         is_in_place = name == "__setitem__" or (name.endswith("_") and name[-2:] != "__")
         if is_in_place and tensors and not tensors[0].requires_grad and texts_in(tensors):
@@ -177,7 +172,7 @@ class FixedGates(TorchFunctionMode):
         """
         leaves, structure = tree_flatten(inputs)
         tensors = {at: each for at, each in enumerate(leaves) if isinstance(each, Tensor)}
-        starts = _starts(tensors, self.num_tokens)
+        starts = first_tokens(tensors, self.num_tokens)
         for at, tensor in tensors.items():
             owners = None
             if at in starts and len(tensor) == self.num_texts:
@@ -215,17 +210,19 @@ class FixedGates(TorchFunctionMode):
                 f"got {self.num_tokens}, of one of them"
             )
         owners = get_owners(ids)
-        if owners is None:
-            return mark(vectors, texts)
-        if ids.ndim == 2:
+        if ids.ndim == 2 and owners is not None:
             self._sequences.append(owners)
+        if owners is None:
+            return mark(vectors, texts, None)
         return self.word(vectors, owners)
 
     def from_python(self, numbers: Tensor) -> Tensor:
         """Return a tensor of numbers that may be those of the text, which Python had."""
         if comes_of_text(numbers):
             return numbers
-        same = (it for it in self._given if it.shape == numbers.shape and bool((it == numbers).all()))
+        same = (
+            it for it in self._given if it.shape == numbers.shape and bool((it == numbers).all())
+        )
         known = next(same, None)
         return mark(numbers.view_as(numbers), texts_of(known) or UNKNOWN, get_owners(known))
 
@@ -330,10 +327,9 @@ class FixedGates(TorchFunctionMode):
         """Return who owns the numbers of a tensor, or of the last sequence of its size."""
         owners = get_owners(like)
         if owners is None and like.ndim == 3:
-            sequences = [each for each in self._sequences if each.shape == like.shape[:2]]
-            if sequences:
-                owners = sequences[-1]
-            elif like.shape[:2] == (self.num_texts, self.num_tokens):
+            known = [each for each in self._sequences if each.shape == like.shape[:2]]
+            owners = known[-1] if known else None
+            if not known and like.shape[:2] == (self.num_texts, self.num_tokens):
                 owners = self.in_order(self.num_tokens).to(like.device)
         return None if owners is None else expanded_owners(owners, like.shape)
 
@@ -374,9 +370,9 @@ class FixedGates(TorchFunctionMode):
 
 
 def _is_same(own: HeadOutputs, call: AttentionCall) -> bool:
-    if call.head_outputs is not None and own.passed_on.numel() == call.head_outputs.numel():
-        if torch.equal(own.passed_on.reshape(call.head_outputs.shape), call.head_outputs):
-            return True  # in types that round, too
+    outputs = call.head_outputs
+    if outputs is not None and own.passed_on.numel() == outputs.numel():  # in types that round, too
+        return torch.equal(own.passed_on.reshape(outputs.shape), outputs)
     return bool((own.weights - call.weights()).abs().amax() <= 1e-3)
 
 
@@ -408,24 +404,6 @@ def _inside(func: FunctionType) -> FunctionType:
     return copy
 
 
-def _starts(tensors: dict[int, Tensor], num_tokens: int) -> dict[int, int]:
-    """Return the first token of those tensors that have places: integers, masks and vectors.
-
-    A mask has integers that are 0 or 1. Ids may be, too: they are one group if all find places.
-    """
-    whole = [at for at, it in tensors.items() if it.ndim > 1 and not it.is_floating_point()]
-    vectors = [at for at, it in tensors.items() if it.ndim > 2 and it.is_floating_point()]
-    groups = [whole, vectors]
-    if None in given_places([tensors[at].shape[1] for at in whole], num_tokens):
-        masks = [at for at in whole if not bool((tensors[at] * (tensors[at] - 1)).any())]
-        groups = [[at for at in whole if at not in masks], masks, vectors]
-    starts: dict[int, int] = {}
-    for group in groups:
-        places = given_places([tensors[at].shape[1] for at in group], num_tokens)
-        starts |= {at: place for at, place in zip(group, places, strict=True) if place is not None}
-    return starts
-
-
 # What other modules tell the FixedGates that is active; elsewhere these do nothing
 
 
@@ -448,38 +426,3 @@ DOORS: dict[Any, Any] = {
     named_attention: FixedGates.name_call,
     input_vectors: FixedGates.start_layers,
 }
-
-
-# While a text is explained torch.utils.checkpoint calls the function: computed anew, in the
-# backward pass, it would have no gates
-_explaining: list[Any] = []
-_changing = Lock()
-
-
-class _Plain:
-    @staticmethod
-    def apply(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-        return function(*args)
-
-
-def _plain_generator(*_: Any, **__: Any) -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def checkpoints_called() -> Iterator[None]:
-    """Have torch.utils.checkpoint.checkpoint call its function, in the block."""
-    names = {"CheckpointFunction": _Plain}
-    names["_checkpoint_without_reentrant_generator"] = _plain_generator
-    with _changing:
-        if not _explaining:
-            _explaining.append(patch.multiple(torch.utils.checkpoint, **names))
-            _explaining[0].start()
-        _explaining.append(None)
-    try:
-        yield
-    finally:
-        with _changing:
-            _explaining.pop()
-            if len(_explaining) == 1:
-                _explaining.pop().stop()

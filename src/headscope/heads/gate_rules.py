@@ -170,10 +170,10 @@ def _affine(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: 
 
 def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
     vectors: Tensor = func(input, *args, **options)
-    table = args[0] if args else options["weight"]
-    if input.is_floating_point():  # of torch.embedding the table is first
-        input, table = table, input
-    return mode.looked_up(vectors, input, table)  # type: ignore[no-any-return]
+    parts = (input, args[0] if args else options["weight"])
+    # Of torch.embedding the table is first
+    ids, table = reversed(parts) if input.is_floating_point() else parts
+    return mode.looked_up(vectors, ids, table)  # type: ignore[no-any-return]
 
 
 def _item(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
@@ -188,7 +188,7 @@ def _item(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) 
 
 
 def _embedding_bag(mode: FixedGates, func: Rule, /, *args: Any, **options: Any) -> Tensor:
-    """Sums, means or largest of the vectors of ids [B, S], or of [N] from offsets on."""
+    """Pool the vectors of ids [B, S], or of [N] from offsets on."""
     pooled: Tensor = func(*args, **options)
     if get_owners(args[0]) is None:
         return pooled
@@ -224,7 +224,7 @@ def _one_hot(mode: FixedGates, func: Rule, ids: Tensor, *args: Any, **options: A
     """Rows that pick those of a table; they are integers, so vectors of tokens only once floats."""
     rows: Tensor = func(ids, *args, **options)
     owners = get_owners(ids)
-    return rows if owners is None else _with_role(set_owners(rows, owners), ROWS)  # type: ignore[no-any-return]
+    return rows if owners is None else _with_role(set_owners(rows, owners), ROWS)
 
 
 def _added_at(
@@ -251,7 +251,7 @@ def _set_item(mode: FixedGates, func: Rule, input: Tensor, index: Any, value: An
     own = get_owners(value)
     before = get_owners(input) if comes_of_text(input) else none
     if none is None or before is None or (own is None and comes_of_text(value)):
-        mark(input, texts)
+        mark(input, texts, None)
         return
     owners = before.clone()
     owners[index] = none[index] if own is None else own
@@ -265,8 +265,9 @@ def _padded(
     padded: Tensor = func(input, pad, *args, **options)
     own = get_owners(input)
     none = mode.no_owners(padded.shape)
-    is_of_ids = own is not None and not depends(padded)  # else windows may be made of them
-    if is_of_ids and none is not None and (not args or args[0] == "constant"):
+    if depends(padded) or own is None or none is None:
+        return padded  # of vectors windows may be made
+    if not args or args[0] == "constant":
         moved = func(own + 1, pad)
         set_owners(padded, torch.where(moved > 0, moved - 1, none))
     return padded
@@ -275,7 +276,7 @@ def _padded(
 def _quantized_linear(
     mode: FixedGates, func: Rule, input: Tensor, packed: Any, **options: Any
 ) -> Tensor:
-    """x W^T + b, as torch.ao.quantization.quantize_dynamic has it: W is rounded, and so is x."""
+    """Compute x W^T + b as quantize_dynamic has it: W is rounded, and so is x."""
     output: Tensor = func(input.detach(), packed, **options)
     if not depends(input):
         return output
@@ -287,7 +288,7 @@ def _quantized_linear(
 
 
 def _detached(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
-    """Let the gradient pass: who trains the model not to learn from a part reads it all the same."""
+    """Let the gradient pass: what does not learn is read all the same."""
     if not depends(input):
         return func(input, *args, **options)
     return _same(mode, Tensor.view_as, input, input)
@@ -319,7 +320,7 @@ def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **optio
     result = input * gate
     if bool((start != 0).any()):
         if any(map(depends, tensors_in((*args, *options.values())))):
-            mark(start, texts_in([]))  # as a bound of clamp may be
+            mark(start, texts_in([]), None)  # as a bound of clamp may be
         result = result + mode.constant(start, result)
     return _of_base(_with_role(result, GATE), input)  # type: ignore[no-any-return]
 

@@ -30,11 +30,11 @@ MOVES = frozenset(
         *("T", "mT"),
     )
 )
-# So do these, but of vectors that are computed already nobody asks for more
+# Of ids these, too; of vectors, which may be those of windows or of heads by then, nobody asks
 MOVES_OF_IDS = MOVES | {
-    *("split", "chunk", "unbind", "tensor_split", "unfold", "view", "reshape", "flatten", "ravel"),
-    *("unflatten", "gather", "index_select", "take_along_dim", "repeat_interleave", "tile", "t"),
-    *("split_with_sizes", "masked_select", "view_as", "reshape_as", "moveaxis", "vsplit", "hsplit"),
+    *("t", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "ravel", "chunk"),
+    *("split", "split_with_sizes", "tensor_split", "unbind", "unfold", "gather", "index_select"),
+    *("take_along_dim", "masked_select", "repeat_interleave", "tile"),
 }
 # What computes each number of those at its place
 BY_PLACE = frozenset(
@@ -86,7 +86,7 @@ def set_owners(value: Tensor, owners: Owners) -> Tensor:
     return value
 
 
-def mark(value: Tensor, texts: frozenset[int], owners: Owners | None = None) -> Tensor:
+def mark(value: Tensor, texts: frozenset[int], owners: Owners | None) -> Tensor:
     """Keep that a tensor comes of the text, and who owns its numbers."""
     value._headscope_texts = texts  # type: ignore[attr-defined]
     value._headscope_owners = None  # type: ignore[attr-defined]
@@ -115,90 +115,73 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def carry(name: str, func: Callable[..., Any], args: Any, options: Any, result: Any) -> None:
-    """Mark what a function made of tensors that come of the text; rules may have marked it.
-
-    Not of a tensor's shape or type alone.
-    """
+    """Mark what a function made of tensors that come of the text; rules may have marked it."""
     if name in OF_SHAPE:
         return
     given = [*tensors_in(args[:1] if name in FIRST_ALONE else (*args, *options.values()))]
     are_of_text = [*map(comes_of_text, given)]
+    if not any(are_of_text):
+        return
     texts = texts_in(given)
-    if not any(are_of_text) or not (texts or all(are_of_text) or _depends(result)):
-        return  # a constant that gates choose or pass on, as those of experts, is a bias
-    is_many = not isinstance(result, Tensor)
     owners = None
-    if is_many or get_owners(result) is None or result is args[0]:
-        owners = _carried_owners(name, func, args, options, given, result)
     for number, each in enumerate(tensors_in([result])):
-        own = owners[number] if is_many and owners is not None else owners
-        if each.requires_grad:
-            if own is not None and get_owners(each) is None:
+        if not (texts or each.requires_grad or all(are_of_text)):
+            continue  # a constant that gates choose or pass on, as those of experts, is a bias
+        is_changed = each is args[0] and not each.requires_grad
+        if get_owners(each) is None or is_changed:
+            if owners is None:
+                owners = _carried_owners(name, func, args, options, given, result)
+            own = owners[number] if number < len(owners) else None
+            if own is not None and own.shape == each.shape:
                 set_owners(each, own)
-        elif texts_of(each) is None or each is args[0]:
-            mark(each, texts, own if own is not None else _kept(each, args))
-
-
-def _depends(result: Any) -> bool:
-    return any(each.requires_grad for each in tensors_in([result]))
-
-
-def _kept(value: Tensor, args: Any) -> Owners | None:
-    """Return the owners that a rule gave a new tensor."""
-    return None if value is args[0] else get_owners(value)
+            elif is_changed:
+                mark(each, texts, None)
+        if not each.requires_grad:
+            each._headscope_texts = texts  # type: ignore[attr-defined]
 
 
 def _carried_owners(
     name: str, func: Callable[..., Any], args: Any, options: Any, given: Any, result: Any
-) -> Any:
-    """Return the owners of what a function returns; None if they are unknown."""
+) -> list[Owners]:
+    """Return the owners of the tensors that a function returns; [] if they are unknown."""
     if name == "copy":
         given = [each for each in given if each is not args[0]]
     owned = [each for each in given if get_owners(each) is not None]
     if not owned:
-        return None
-    first = owned[0]
-    own: Tensor = get_owners(first)  # type: ignore[assignment]
-    is_new = isinstance(result, Tensor) and result.requires_grad
-    if name in (MOVES if is_new else MOVES_OF_IDS):
-        if first is args[0]:
-            moved = func(own if is_new else own.contiguous(), *args[1:], **options)
-            return moved if _have_same_shapes(moved, result) else None
-        is_by_index = isinstance(result, Tensor) and result.shape[: first.ndim] == first.shape
-        return expanded_owners(own, result.shape) if is_by_index and not is_new else None
+        return []
+    own: Tensor = get_owners(owned[0])  # type: ignore[assignment]
+    is_vector = isinstance(result, Tensor) and result.requires_grad
+    if name in (MOVES if is_vector else MOVES_OF_IDS) and owned[0] is args[0]:
+        own = own.contiguous() if name.startswith("view") else own
+        return [*tensors_in([func(own, *args[1:], **options)])]
     if not isinstance(result, Tensor):
-        return None
-    return _owners_of_vectors(own, result) if is_new else _owners_by_place(name, given, result)
+        return []
+    if is_vector:
+        return _owners_of_vectors(own, result)
+    if name in MOVES_OF_IDS and result.shape[: own.ndim] == own.shape:  # from a table of numbers
+        return [expanded_owners(own, result.shape)]
+    return _owners_by_place(given, result) if name in BY_PLACE else []
 
 
-def _have_same_shapes(found: Any, results: Any) -> bool:
-    """Return whether tensors, such as parts, have the shapes of others, not only in their place."""
-    pairs = zip(tensors_in([found]), tensors_in([results]), strict=True)
-    return all(one.shape == other.shape for one, other in pairs)
-
-
-def _owners_by_place(name: str, given: Sequence[Tensor], result: Tensor) -> Owners | None:
+def _owners_by_place(given: Sequence[Tensor], result: Tensor) -> list[Owners]:
     """Return the owners of numbers that are computed place by place, of one token each."""
     owners = [get_owners(each) for each in given if comes_of_text(each)]
-    if name not in BY_PLACE or any(own is None for own in owners):
-        return None
-    found = [own.expand(result.shape) for own in owners if is_within(own.shape, result.shape)]
-    is_one = all(torch.equal(found[0], each) for each in found[1:])
-    return found[0] if is_one and len(found) == len(owners) else None
+    known = [own for own in owners if own is not None and is_within(own.shape, result.shape)]
+    found = [own.expand(result.shape) for own in known]
+    is_one = len(found) == len(owners) and all(torch.equal(found[0], each) for each in found[1:])
+    return found[:1] if is_one else []
 
 
-def _owners_of_vectors(own: Owners, result: Tensor) -> Owners | None:
+def _owners_of_vectors(own: Owners, result: Tensor) -> list[Owners]:
     """Return the owners where the first dimensions stay and the last are computed anew."""
-    if result.ndim < 2:
-        return None
     if result.shape == own.shape:
-        return own
-    if result.ndim == own.ndim and result.shape[:-1] == own.shape[:-1]:
-        return own[..., :1].expand(result.shape)
-    if result.shape[:2] == own.shape[:2]:
+        return [own]
+    if result.ndim == own.ndim > 1 and result.shape[:-1] == own.shape[:-1]:
+        return [own[..., :1].expand(result.shape)]
+    if result.ndim > 1 and result.shape[:2] == own.shape[:2]:
         own = own.flatten(2)[:, :, 0] if own.ndim > 2 else own
-        return expanded_owners(own, result.shape)
-    return None
+        return [expanded_owners(own, result.shape)]
+    return []
 
 
 def is_within(shape: Sequence[int], outer: Sequence[int]) -> bool:
@@ -228,7 +211,25 @@ def varies(owners: Owners, constant: Tensor, num_tokens: int) -> bool:
     return num_tokens == 1 and owners.ndim == 3 and constant.ndim in (2, 3)
 
 
-def given_places(sizes: Sequence[int], num_tokens: int) -> list[int | None]:
+def first_tokens(tensors: dict[int, Tensor], num_tokens: int) -> dict[int, int]:
+    """Return the first token of those tensors that have places: integers, masks and vectors.
+
+    A mask has integers that are 0 or 1. Ids may be, too: they are one group if all find places.
+    """
+    whole = [at for at, it in tensors.items() if it.ndim > 1 and not it.is_floating_point()]
+    vectors = [at for at, it in tensors.items() if it.ndim > 2 and it.is_floating_point()]
+    groups = [whole, vectors]
+    if None in _starts_of([tensors[at].shape[1] for at in whole], num_tokens):
+        masks = [at for at in whole if not bool((tensors[at] * (tensors[at] - 1)).any())]
+        groups = [[at for at in whole if at not in masks], masks, vectors]
+    starts: dict[int, int] = {}
+    for group in groups:
+        places = _starts_of([tensors[at].shape[1] for at in group], num_tokens)
+        starts |= {at: place for at, place in zip(group, places, strict=True) if place is not None}
+    return starts
+
+
+def _starts_of(sizes: Sequence[int], num_tokens: int) -> list[int | None]:
     """Return the first token of each given tensor, by its number of places; None if unknown.
 
     It has all tokens, or it is a part of a text that is given in several, one after the other.

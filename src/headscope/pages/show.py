@@ -33,6 +33,7 @@ from headscope.heads.integrations.sequence_classifier import (
     SequenceClassifier,
     named_as_captured,
     ordered_names,
+    randomness,
     study_texts,
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
@@ -260,8 +261,11 @@ def _show_module(
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
     reading = Reading(classes) if num_classes >= 2 else None
-    output = run_probe(called, probe, reading, with_ablations=True)
-    return with_page(head_view(named_as_captured(output), found, {"model": type(model).__name__}))
+    output = named_as_captured(run_probe(called, probe, reading, with_ablations=True))
+    notes = {"model": type(model).__name__}
+    if random := randomness(called, batch):
+        notes["logits"] = random
+    return with_page(head_view(output, found, notes))
 
 
 def _check_tokens(maps: Mapping[str, Tensor], num_tokens: int, inputs: Any) -> None:
