@@ -54,8 +54,6 @@ from headscope.heads.places import (
     mark,
     owners_of,
     set_owners,
-    tensors_in,
-    texts_in,
     texts_of,
     varies,
 )
@@ -103,9 +101,8 @@ class FixedGates(TorchFunctionMode):
         self.named: dict[str, int | None] = {}
         self.python_has_ids = False  # they were read as numbers, and may come back as a new tensor
         self._given: list[Tensor] = []  # all that are marked, such as ids
-        self._read: dict[int, frozenset[int]] = {}  # by the address of a table, of which texts
+        self._read: dict[int, tuple[frozenset[int], Tensor]] = {}  # texts and table, by address
         self._sequences: list[Owners] = []  # [B, S] of each that was looked up
-        self._written: dict[int, Any] = {}  # storages of constants into which the text was written
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -136,7 +133,6 @@ class FixedGates(TorchFunctionMode):
         if (door := DOORS.get(func)) is not None:
             return door(self, *args, **kwargs)
         name = _name_of(func)
-        self._note_written(func, args, kwargs)
         with torch.inference_mode(False):  # gradients are on in it
             result = self._computed(name, func, args, kwargs)
             carry(name, func, args, kwargs, result)
@@ -150,19 +146,6 @@ class FixedGates(TorchFunctionMode):
             with self:  # written in Python: its parts have rules
                 return _inside(func)(*args, **kwargs)
         return func(*args, **kwargs)
-
-    def _note_written(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Mark arguments that are views of what was written to; note what is written to now."""
-        tensors = [*tensors_in((*args, *kwargs.values()))]
-        if self._written:
-            for each in tensors:
-                if not comes_of_text(each) and each.untyped_storage().data_ptr() in self._written:
-                    mark(each, UNKNOWN, None)
-        name = getattr(func, "__name__", "")
-        is_in_place = name == "__setitem__" or (name.endswith("_") and name[-2:] != "__")
-        if is_in_place and tensors and not tensors[0].requires_grad and texts_in(tensors):
-            storage = tensors[0].untyped_storage()
-            self._written[storage.data_ptr()] = storage  # kept, or its address might be reused
 
     def mark_given(self, inputs: Any, padding: Tensor | None = None) -> Any:
         """Return what a model is called with, its tensors marked as the text's.
@@ -184,10 +167,10 @@ class FixedGates(TorchFunctionMode):
             if tensor.is_floating_point() and owners is not None:
                 leaves[at] = self.word(tensor, owners)
                 continue
-            # Parts of one text are read from one table; other texts are not
+            # Parts of one text are read from one table, and equal texts; others are not
             is_part = owners is not None and tensor.shape[1] != self.num_tokens
-            text = frozenset([-1 if is_part else len(self._given)])
-            leaves[at] = mark(tensor.view_as(tensor), text, owners)
+            text = NONE if is_part else self._number_of(tensor)
+            leaves[at] = mark(tensor.view_as(tensor), frozenset([text]), owners)
             self._given.append(leaves[at])
         return tree_unflatten(leaves, structure)
 
@@ -203,35 +186,39 @@ class FixedGates(TorchFunctionMode):
         texts = texts_of(ids)
         if not texts or vectors.requires_grad or not vectors.is_floating_point():
             return vectors
-        before = self._read.setdefault(table.data_ptr(), texts)
+        before, _ = self._read.setdefault(table.data_ptr(), (texts, table))
         if before.isdisjoint(texts):
             raise ValueError(
                 f"tokens: expected those of all texts that the module reads, one after the other, "
                 f"got {self.num_tokens}, of one of them"
             )
-        owners = get_owners(ids)
-        if ids.ndim == 2 and owners is not None:
-            self._sequences.append(owners)
-        if owners is None:
+        if (owners := get_owners(ids)) is None:
             return mark(vectors, texts, None)
+        if ids.ndim == 2:
+            self._sequences.append(owners)
         return self.word(vectors, owners)
 
     def from_python(self, numbers: Tensor) -> Tensor:
         """Return a tensor of numbers that may be those of the text, which Python had."""
         if comes_of_text(numbers):
             return numbers
-        same = (
-            it for it in self._given if it.shape == numbers.shape and bool((it == numbers).all())
-        )
-        known = next(same, None)
+        number = self._number_of(numbers)
+        known = self._given[number] if number < len(self._given) else None
         return mark(numbers.view_as(numbers), texts_of(known) or UNKNOWN, get_owners(known))
 
-    def no_owners(self, shape: Sequence[int]) -> Owners | None:
+    def _number_of(self, tensor: Tensor) -> int:
+        """Return the number of the given tensor that a tensor equals; else the next number."""
+        for number, each in enumerate(self._given):
+            if each.shape == tensor.shape and bool((each == tensor).all()):
+                return number
+        return len(self._given)
+
+    def no_owners(self, like: Tensor) -> Owners | None:
         """Return the owners of numbers that are of no token, if it is known of which texts."""
-        owners = self.in_order(self.num_tokens + 1)[:, -1]  # [B]
-        if self.num_texts > 1 and (not shape or shape[0] != self.num_texts):
+        if self.num_texts > 1 and like.shape[:1] != (self.num_texts,):
             return None
-        return owners.view(-1, *[1] * (len(shape) - 1)).expand(shape)
+        owners = self.in_order(self.num_tokens + 1)[:, -1].to(like.device)  # [B]
+        return expanded_owners(owners, like.shape) if like.ndim else owners[0]
 
     def in_order(self, places: int) -> Owners:
         """Return the owners [B, S] of places that are the tokens; some models pad by themselves."""

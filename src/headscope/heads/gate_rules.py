@@ -196,23 +196,23 @@ def _embedding_bag(mode: FixedGates, func: Rule, /, *args: Any, **options: Any) 
     arguments.apply_defaults()
     given = arguments.arguments
     ids = given["input"]
-    vectors = mode.looked_up(given["weight"][ids], ids, given["weight"])
+    table = given["weight"]
+    vectors = mode.looked_up(table[ids], ids, table).flatten(0, -2)  # [N, D]
     places = torch.arange(ids.numel(), device=ids.device)
     starts = places[:: ids.shape[-1]] if given["offsets"] is None else given["offsets"]
-    bags = torch.searchsorted(starts[: len(pooled)].contiguous(), places, right=True) - 1  # [N]
-    padding = -1 if given["padding_idx"] is None else given["padding_idx"]
-    scale = (ids != padding).to(pooled.dtype).reshape(-1, 1)
-    weights = given["per_sample_weights"]
-    vectors = vectors.flatten(0, -2) * (scale if weights is None else weights.reshape(-1, 1))
+    starts = starts[: len(pooled)].contiguous()
+    bags = torch.searchsorted(starts, places, right=True)  # [N], from 1 on
+    is_own = bags == torch.arange(1, 1 + len(pooled), device=ids.device)[:, None]  # [bags, N]
+    if given["padding_idx"] is not None:
+        is_own &= ids.flatten() != given["padding_idx"]
     if given["mode"] == "max":
-        is_own = (bags == torch.arange(len(pooled), device=ids.device)[:, None])[..., None]
-        rebuilt = vectors.masked_fill(~is_own | (scale == 0), -math.inf).amax(dim=1)
+        rebuilt = vectors.masked_fill(~is_own[..., None], -math.inf).amax(dim=1)
         return _as_computed(rebuilt.where(rebuilt.isfinite(), 0.0), pooled)
-    rebuilt = torch.zeros_like(pooled).index_add(0, bags, vectors)
+    weights = given["per_sample_weights"]
+    shares = is_own.to(table.dtype) if weights is None else is_own * weights.flatten()
     if given["mode"] == "mean":
-        counts = torch.zeros_like(pooled[:, :1]).index_add(0, bags, scale)
-        rebuilt = rebuilt / counts.clamp(min=1)
-    return _as_computed(rebuilt, pooled)
+        shares = shares / is_own.sum(dim=1, keepdim=True).clamp(min=1)
+    return _as_computed(shares @ vectors, pooled)
 
 
 def _as_computed(rebuilt: Tensor, output: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def _set_item(mode: FixedGates, func: Rule, input: Tensor, index: Any, value: An
     texts = texts_in([*tensors_in([input, value])])
     if depends(input) or not texts:
         return
-    none = mode.no_owners(input.shape)
+    none = mode.no_owners(input)
     own = get_owners(value)
     before = get_owners(input) if comes_of_text(input) else none
     if none is None or before is None or (own is None and comes_of_text(value)):
@@ -261,15 +261,13 @@ def _set_item(mode: FixedGates, func: Rule, input: Tensor, index: Any, value: An
 def _padded(
     mode: FixedGates, func: Rule, /, input: Tensor, pad: Any, *args: Any, **options: Any
 ) -> Tensor:
-    """Pad; numbers that are added are of no token."""
+    """Pad; numbers that are added to ids are of no token. Of vectors windows may be made."""
     padded: Tensor = func(input, pad, *args, **options)
     own = get_owners(input)
-    none = mode.no_owners(padded.shape)
-    if depends(padded) or own is None or none is None:
-        return padded  # of vectors windows may be made
-    if not args or args[0] == "constant":
-        moved = func(own + 1, pad)
-        set_owners(padded, torch.where(moved > 0, moved - 1, none))
+    none = mode.no_owners(padded)
+    if own is not None and none is not None and not depends(padded):
+        moved = func(own, pad, args[0] if args else "constant", *[-1] * (len(args) > 1))
+        set_owners(padded, torch.where(moved < 0, none, moved))
     return padded
 
 

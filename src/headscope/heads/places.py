@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 NONE = -1  # a place that is of no token
-UNKNOWN = frozenset([-2])  # which text numbers are of that Python had, or that are written to
+UNKNOWN = frozenset([-2])  # which text numbers are of that Python had
 # What moves numbers, and changes none: owners move with them
 MOVES = frozenset(
     (
@@ -138,6 +138,8 @@ def carry(name: str, func: Callable[..., Any], args: Any, options: Any, result: 
                 mark(each, texts, None)
         if not each.requires_grad:
             each._headscope_texts = texts  # type: ignore[attr-defined]
+            if is_changed and each._base is not None:  # it is a view
+                mark(each._base, texts, None)
 
 
 def _carried_owners(
@@ -220,7 +222,7 @@ def first_tokens(tensors: dict[int, Tensor], num_tokens: int) -> dict[int, int]:
     vectors = [at for at, it in tensors.items() if it.ndim > 2 and it.is_floating_point()]
     groups = [whole, vectors]
     if None in _starts_of([tensors[at].shape[1] for at in whole], num_tokens):
-        masks = [at for at in whole if not bool((tensors[at] * (tensors[at] - 1)).any())]
+        masks = [at for at in whole if bool(((it := tensors[at]) == it.bool()).all())]
         groups = [[at for at in whole if at not in masks], masks, vectors]
     starts: dict[int, int] = {}
     for group in groups:

@@ -1,82 +1,62 @@
-"""Words of a text that a tokenizer in Python cut into pieces, which says no places of its tokens.
+"""Words of a text whose tokenizer, one in Python, says no places of its tokens.
 
-Families mark in the token itself where a word goes on:
-
-    d@@ og         the next piece belongs to it: BERTweet, PhoBERT, CTRL (Sennrich et al. 2016)
-    d og</w>       it ends here: XLM, FlauBERT, BioGPT
-    d ##og         it goes on: WordPiece
-    ▁d og          it begins: SentencePiece, as of BARTpho and Marian
-    d o g          each character is a token, spaces too: CANINE, ByT5
+Families mark in the token where a word goes on: `d@@ og` (BERTweet, PhoBERT, CTRL), `d og</w>`
+(XLM, FlauBERT, BioGPT), `d ##og` (WordPiece), `▁d og` (SentencePiece), or each character is a
+token, spaces too (CANINE, ByT5).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from headscope.data.tokenizer import WORD_START, Word, units_of, visible
 
-OPEN = "@@"
+OPEN = "@@"  # the next piece belongs to it
 END = "</w>"
 JOINED = "##"
+MARKS = (JOINED, OPEN, END)
 
 
-class _Piece(NamedTuple):
-    """The letters of a token, and whether they follow those before without a space."""
-
-    letters: str
-    is_joined: bool
-
-
-def read_pieces(
-    tokens: Sequence[str], special: Sequence[bool | int]
-) -> tuple[list[str], list[Word]]:
+def read_pieces(tokens: Sequence[str], special: Sequence[int]) -> tuple[list[str], list[Word]]:
     """Return the tokens as a person reads them, and the words and signs that they make up.
 
     A word is what `headscope.data.tokenizer.units_of` takes for one; special tokens are in none.
     """
-    pieces = _pieces([None if it else token for token, it in zip(tokens, special, strict=True)])
     text = ""
-    spans = []
-    for piece in pieces:
-        text += "" if piece is not None and piece.is_joined else " "
-        letters = "" if piece is None else piece.letters
-        spans.append((len(text), len(text) + len(letters)))
+    places = []
+    for letters, is_joined in _pieces(tokens, special):
+        text += "" if is_joined else " "
+        places.append((len(text), len(text) + len(letters)))
         text += letters
     units = units_of(text)
     words: list[Word] = []
     last: int | None = None  # the unit before; -1 of a space, which goes with the word after it
-    for at, (piece, (start, end)) in enumerate(zip(pieces, spans, strict=True)):
-        if piece is not None:
-            is_one = last == -1 or (start < end and last == units[start])
-            first = words.pop().start if is_one else at
-            name = visible(text[spans[first][0] : end].strip() or tokens[at])
-            words.append(Word(name, first, at + 1))
-        last = None if piece is None else units[end - 1] if start < end else -1
-    shown = [
-        token if piece is None else visible(piece.letters or " ")
-        for token, piece in zip(tokens, pieces, strict=True)
-    ]
+    for at, (start, end) in enumerate(places):
+        if special[at]:
+            last = None
+            continue
+        joins = last == -1 or (start < end and last == units[start])
+        first = words.pop().start if joins else at
+        words.append(Word(visible(text[places[first][0] : end] or tokens[at]), first, at + 1))
+        last = units[end - 1] if start < end else -1
+    shown = [visible(text[start:end] or " ") for start, end in places]
     return shown, words
 
 
-def _pieces(tokens: Sequence[str | None]) -> list[_Piece | None]:
-    """Return the piece of each token; None of special ones."""
-    known = [token for token in tokens if token is not None]
-    are_characters = " " in known
-    has_starts = any(token.startswith(WORD_START) for token in known)
-    has_ends = any(token.endswith(END) for token in known)
-    pieces: list[_Piece | None] = []
+def _pieces(tokens: Sequence[str], special: Sequence[int]) -> list[tuple[str, bool]]:
+    """Return the letters of each token, and whether they follow those before without a space."""
+    words = [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
+    has_starts = any(token.startswith(WORD_START) for token in words)
+    has_ends = any(token.endswith(END) for token in words)
+    are_characters = " " in words
+    pieces = []
     is_open = False
-    for token in tokens:
-        if token is None:
-            pieces.append(None)
-            is_open = False
-            continue
+    for token, is_special in zip(tokens, special, strict=True):
         letters = token.strip()
         is_joined = is_open or (has_starts and not token.startswith(WORD_START))
-        if letters not in (OPEN, END, JOINED):  # a text may have these
+        if not is_special and letters not in MARKS:  # which a text may have
             is_joined |= letters.startswith(JOINED)
             letters = letters.removeprefix(JOINED).removeprefix(WORD_START)
             letters = letters.removesuffix(OPEN).removesuffix(END)
-        pieces.append(_Piece(letters, is_joined))
+        pieces.append((letters, is_joined and not is_special))
         is_open = are_characters or token.endswith(OPEN) or (has_ends and not token.endswith(END))
+        is_open = is_open and not is_special
     return pieces
