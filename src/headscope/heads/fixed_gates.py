@@ -102,7 +102,6 @@ class FixedGates(TorchFunctionMode):
         self.python_has_ids = False  # they were read as numbers, and may come back as a new tensor
         self._given: list[Tensor] = []  # all that are marked, such as ids
         self._read: dict[int, tuple[frozenset[int], Tensor]] = {}  # texts and table, by address
-        self._sequences: list[Owners] = []  # [B, S] of each that was looked up
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -194,8 +193,6 @@ class FixedGates(TorchFunctionMode):
             )
         if (owners := get_owners(ids)) is None:
             return mark(vectors, texts, None)
-        if ids.ndim == 2:
-            self._sequences.append(owners)
         return self.word(vectors, owners)
 
     def from_python(self, numbers: Tensor) -> Tensor:
@@ -313,11 +310,6 @@ class FixedGates(TorchFunctionMode):
     def _owners_of(self, like: Tensor) -> Owners | None:
         """Return who owns the numbers of a tensor, or of the last sequence of its size."""
         owners = get_owners(like)
-        if owners is None and like.ndim == 3:
-            known = [each for each in self._sequences if each.shape == like.shape[:2]]
-            owners = known[-1] if known else None
-            if not known and like.shape[:2] == (self.num_texts, self.num_tokens):
-                owners = self.in_order(self.num_tokens).to(like.device)
         return None if owners is None else expanded_owners(owners, like.shape)
 
     def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:

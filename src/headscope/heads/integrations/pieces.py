@@ -35,7 +35,8 @@ def read_pieces(tokens: Sequence[str], special: Sequence[int]) -> tuple[list[str
             continue
         joins = last == -1 or (start < end and last == units[start])
         first = words.pop().start if joins else at
-        words.append(Word(visible(text[places[first][0] : end] or tokens[at]), first, at + 1))
+        name = text[places[first][0] : end].strip() or tokens[at]
+        words.append(Word(visible(name), first, at + 1))
         last = units[end - 1] if start < end else -1
     shown = [visible(text[start:end] or " ") for start, end in places]
     return shown, words
