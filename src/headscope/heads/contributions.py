@@ -40,12 +40,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, headed_layers, named_layers
-from headscope.heads.fixed_gates import FixedGates, HeadOutputs
+from headscope.heads.fixed_gates import FixedGates, HeadOutputs, given
 from headscope.heads.fixed_parts import FixedAttention
 from headscope.heads.gate_rules import depends
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.linear import FixedNetwork, is_linear_here
-from headscope.heads.places import NONE, start_ids
+from headscope.heads.recomputation import no_recomputation
 from headscope.heads.shares import Shares, gauss_legendre, shares_of
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
@@ -219,19 +219,17 @@ def _fixed_gates(
         torch.enable_grad(),
         torch.autocast(device_of(model).type, enabled=False),
         _exact_products(),
+        no_recomputation(),
     ):
-        ids = inputs[0] if inputs[0].shape[1:] == (num_tokens,) else None
-        if ids is not None and len(inputs) > 1 and inputs[1] is not None:
-            ids = ids.masked_fill(inputs[1], NONE)
-        text = (len(inputs[0]), num_tokens, ids, start_ids(model))
-        gates = FixedGates(*text)
+        padding = inputs[1] if len(inputs) > 1 else None
+        gates = FixedGates(len(inputs[0]), num_tokens)
         try:
             with named_layers(model), gates:
-                logits = model(*inputs)
+                logits = model(*given(inputs[:3], padding), *inputs[3:])
         except NotObservedError:  # found out at the end: words are explained without heads
-            gates = FixedGates(*text)
+            gates = FixedGates(len(inputs[0]), num_tokens)
             with gates:
-                logits = model(*inputs)
+                logits = model(*given(inputs[:3], padding), *inputs[3:])
         yield gates, logits
 
 
@@ -240,7 +238,7 @@ def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[T
     leaves = gates.leaves
     calls = [gates.calls[number] for number in gates.heads.values()]
     gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in calls)])
-    words, biases = gates.of_leaves([gradient[None] for gradient in gradients[: len(leaves)]])
+    words, biases = gates.of_leaves([each[None] for each in gradients[: len(leaves)]], 1)
     pairs = zip(calls, gradients[len(leaves) :], strict=True)
     return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
 
@@ -291,7 +289,7 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
             found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
             if not abs(found - total.item()) <= MOST_MISSED * (output * signs).abs().sum().item():
                 return title
-    return type(model).__name__
+    return type(getattr(model, "model", model)).__name__  # not our wrapper's
 
 
 @contextmanager

@@ -97,7 +97,9 @@ def _scaled_heads(calls: Sequence[HeadOutputs]) -> Iterator[Callable[[float], No
 
     with ExitStack() as stack:
         for call in calls:
-            handle = call.passed_on.register_hook(lambda gradient: gradient * scale)
+            handle = call.passed_on.register_hook(
+                lambda gradient: None if gradient is None else gradient * scale
+            )
             stack.callback(handle.remove)
         yield set_scale
 
@@ -119,7 +121,8 @@ def _below(
     size = max(1, MOST_AT_ONCE // output.numel())
     parts = []
     for some in rows.split(size):
-        words, of_biases = gates.of_leaves(_gradients_of_rows(output, leaves, some))
+        gradients = _gradients_of_rows(output, leaves, some)
+        words, of_biases = gates.of_leaves(gradients, len(some))
         parts.append(torch.cat([words, of_biases.sum(dim=-1, keepdim=True)], dim=-1))
     return torch.cat(parts)
 

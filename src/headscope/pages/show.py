@@ -27,17 +27,17 @@ from headscope.heads.capture import (
     eval_mode,
     logits_of,
 )
-from headscope.heads.fixed_gates import token_vectors
+from headscope.heads.fixed_gates import given
 from headscope.heads.integrations.sequence_classifier import (
     NO_LOGITS,
     SequenceClassifier,
     named_as_captured,
     ordered_names,
+    randomness,
     study_texts,
 )
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens, Summary, role_arrays
-from headscope.heads.places import text_ids
 from headscope.heads.step import (
     Probe,
     ProbeOutput,
@@ -223,12 +223,8 @@ class _Called(nn.Module):
 
     def forward(self, token_ids: Tensor, *_: Any) -> Float[Tensor, "1 C"]:
         """Return the logits; [1, 0] where the module gives none."""
-
-        def placed(tensor: Tensor) -> Tensor:
-            tensor = tensor.to(token_ids.device)
-            return token_vectors(tensor) if tensor.is_floating_point() else text_ids(tensor)
-
-        inputs = tree_map_only(Tensor, placed, self.inputs[int(token_ids[0, 0])])
+        own = self.inputs[int(token_ids[0, 0])]
+        inputs = given(tree_map_only(Tensor, lambda each: each.to(token_ids.device), own))
         output = self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
         logits = logits_in(output)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
@@ -265,8 +261,11 @@ def _show_module(
         raise ValueError(f"labels: expected {num_classes} names, got {len(classes)}")
     probe = Probe(Text("text", tokens, " ".join(tokens)), batch)
     reading = Reading(classes) if num_classes >= 2 else None
-    output = run_probe(called, probe, reading, with_ablations=True)
-    return with_page(head_view(named_as_captured(output), found, {"model": type(model).__name__}))
+    output = named_as_captured(run_probe(called, probe, reading, with_ablations=True))
+    notes = {"model": type(model).__name__}
+    if random := randomness(called, batch):
+        notes["logits"] = random
+    return with_page(head_view(output, found, notes))
 
 
 def _check_tokens(maps: Mapping[str, Tensor], num_tokens: int, inputs: Any) -> None:

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from headscope.heads.capture import capture
 from headscope.heads.contributions import Contributions, decompose, share_among_heads
-from headscope.heads.fixed_gates import FixedGates
-from headscope.heads.places import NONE
+from headscope.heads.fixed_gates import FixedGates, given
 from headscope.model.classifier import TextClassifier
 from headscope.proof.claims import CLASSES, LENGTH, Claim, Precision, draw_classifier
 
@@ -122,9 +121,9 @@ def _cut(
             through = (weights * kept[:, None].to(weights)) @ values  # [1, H, Q, E]
             return outputs.detach() + through - through.detach()
 
-    gates = Cut(1, LENGTH, text[0].masked_fill(text[1], NONE))
+    gates = Cut(1, LENGTH)
     with gates:
-        logits = model(*text)
+        logits = model(*given(text[:3], text[1]), *text[3:])
     below = [*gates.words, *(leaf for place, leaf in gates.biases if place <= layer)]
     found = torch.zeros_like(logits)
     for number, logit in enumerate(logits[0]):

@@ -22,7 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
 from headscope.ground.errors import DataError, first_line, listed, shown, warn
-from headscope.heads.capture import device_of, headed_layers
+from headscope.heads.capture import device_of, headed_layers, logits_of
+from headscope.heads.integrations.pieces import read_pieces
 from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
@@ -129,15 +130,15 @@ class SequenceClassifier(PretrainedClassifier):
         segments = [None if is_special else kind for is_special, kind in types]
         ids = encoded["input_ids"][0]
         tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
-        words = [place for place, is_special in enumerate(mask) if not is_special]
+        pieces, words = read_pieces(tokens, mask)
         found = Text(
             name="text",
-            tokens=tokens,
+            tokens=pieces,
             text=JOIN.join(texts),
             segments=segments if len(texts) == 2 else None,
             special=[place for place, is_special in enumerate(mask) if is_special],
             readout=readout,
-            words=[(tokens[place], place, place + 1) for place in words],
+            words=[*words],
         )
         return Probe(found, batch)
 
@@ -194,6 +195,8 @@ class SequenceClassifier(PretrainedClassifier):
         if output.explanation is not None and not isfinite(output.explanation.miss):
             notes["contributions"] = NO_NUMBERS
             warn(f"contributions: {NO_NUMBERS}")
+        if random := randomness(self, probe.batch):
+            return notes | {"logits": random}
         apart = self._apart(text, probe)
         if apart > MOST_APART:
             notes["logits"] = f"differ by {apart:.2g} from those that the model gives by itself"
@@ -293,6 +296,21 @@ class SequenceClassifier(PretrainedClassifier):
             )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def randomness(model: nn.Module, batch: Batch) -> str:
+    """Return a note, and warn, if two passes of a model in eval mode differ; else ""."""
+    with eval_mode(model), torch.no_grad():
+        first, second = (logits_of(model, batch).float() for _ in range(2))
+    apart = float((first - second).abs().max()) if first.numel() else 0.0
+    if apart <= MOST_APART:
+        return ""
+    note = (
+        f"differ by {apart:.2g} from one pass to the next, in eval mode: something is drawn at "
+        "random, such as by F.dropout without training=self.training; this is one pass"
+    )
+    warn(f"the logits that are explained {note}")
+    return note
 
 
 def unknown_share(tokenizer: Any, texts: Sequence[Sequence[int]]) -> float:
