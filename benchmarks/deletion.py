@@ -46,13 +46,13 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
+from headscope.foreign.fixed_gates import FixedGates, given
+from headscope.foreign.gate_rules import RULES
+from headscope.foreign.pretrained import PretrainedClassifier
 from headscope.heads.capture import ablate, capture, eval_mode, headed_layers, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds, share_among_heads
-from headscope.heads.fixed_gates import FixedGates, given
-from headscope.heads.gate_rules import RULES
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.model.pretrained import PretrainedClassifier
 from headscope.runs.run import load_run
 from side_by_side import table
 

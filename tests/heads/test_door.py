@@ -16,15 +16,14 @@ from torch import Tensor, nn
 import foreign_classifiers
 import headscope
 from headscope.data.batching import Batch
+from headscope.foreign.abilities import abilities
+from headscope.foreign.pretrained import PretrainedClassifier
+from headscope.foreign.sequence_classifier import SequenceClassifier
+from headscope.foreign.transformers_files import read_tokenizer
 from headscope.ground.errors import DataError, RunError
-from headscope.heads.capture import capture, device_of, is_observed
+from headscope.heads.capture import NotObservedError, capture, device_of, is_observed
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.abilities import abilities
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.objective import Reading
-from headscope.model.pretrained import PretrainedClassifier
-from headscope.model.transformers_files import read_tokenizer
 from headscope.runs.run import load_run
 
 TEXT = "the film was not good"

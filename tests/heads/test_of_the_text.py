@@ -372,7 +372,7 @@ def test_dropout_that_is_left_on_is_noted_and_named() -> None:
     ],
 )  # fmt: skip
 def test_pieces_are_joined_by_the_marks_of_any_family(tokens: str, words: Any) -> None:
-    from headscope.heads.integrations.pieces import read_pieces
+    from headscope.foreign.pieces import read_pieces
 
     row = ["<s>", *tokens.replace("_", "\0").split(), "</s>"]
     row = [" " if token == "\0" else token for token in row]

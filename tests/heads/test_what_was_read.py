@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from heads.kinds import made
 from headscope.data.batching import Batch
+from headscope.foreign.show import show
 from headscope.heads.capture import ablate, capture, headed_layers
 from headscope.heads.contributions import decompose, explain
 from headscope.heads.step import Probe, run_probe
 from headscope.model.objective import Reading
-from headscope.pages.show import show
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Text
 

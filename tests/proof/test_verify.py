@@ -15,9 +15,9 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
+from headscope.foreign.fixed_gates import FixedGates
 from headscope.ground.errors import ProofError
 from headscope.heads import contributions, shares
-from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
 from headscope.model.encoder import EncoderBlock
 from headscope.model.families import FAMILIES

@@ -32,7 +32,7 @@ from headscope.cli.main import run
 for name, *words in json.loads(sys.argv[1]):
     assert run(name, words) == 0, name
 print(headscope.load(sys.argv[2]).explain("a lovely day").words.sum())
-assert "transformers" not in sys.modules
+assert not {"transformers", "headscope.foreign"} & {*sys.modules}
 """
 QUICK = ["trainer.max_epochs=1", "trainer.max_steps=2", "trainer.accelerator=cpu"]
 QUICK += ["trainer.progress=false", "inspection.ablation_texts=24", "baseline=false"]
@@ -55,7 +55,7 @@ def test_an_opened_network_is_used_without_transformers(key: str, tmp_path: Path
         ["predict", f"run={folder}", f"input={texts}", f"output={answers}", "reasons=true"],
         ["inspect", f"run={folder}", "text=a lovely day"],
         ["evaluate", f"run={folder}"],
-        ["export", f"run={folder}", f"output={tmp_path / 'exported'}"],
+        ["export", f"run={folder}", f"output={tmp_path / 'exported'}", "reasons=true"],
     ]
     given = [json.dumps(commands), folder]
     done = subprocess.run([sys.executable, "-c", COMMANDS, *given], capture_output=True, text=True)

@@ -30,6 +30,7 @@ from headscope.data.tokenizer import (
 )
 from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
+    NotObservedError,
     ablate,
     device_of,
     eval_mode,
@@ -39,7 +40,6 @@ from headscope.heads.capture import (
 )
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import Reading

@@ -6,9 +6,11 @@ Weights are read from safetensors alone, and none of a checkpoint's code is run.
 import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, normalizers
 
@@ -16,15 +18,7 @@ from headscope.ground.errors import ConfigError, first_line, shown, warn
 from headscope.ground.growth import check_growth
 from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.opened import check_weights
-from headscope.model.pretrained import errors_of
-from headscope.model.transformers_files import (
-    Checkpoint,
-    check_ids,
-    plain_tokenizer,
-    read_by_transformers,
-    read_tokenizer,
-    without_padding,
-)
+from headscope.model.others import others
 from headscope.settings.config import is_local
 from headscope.settings.named import NAMED, Named
 
@@ -35,6 +29,15 @@ BERT_SETTINGS = {
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
+
+
+class Checkpoint(NamedTuple):
+    """What a run starts from; `max_tokens` is what the model can read of a text."""
+
+    folder: Path
+    encoder: Description
+    tokenizer: Tokenizer
+    max_tokens: int
 
 
 def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
@@ -150,7 +153,7 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
             raise ConfigError(f"{key}={path}: {why}; model.path fine-tunes other families")
     warn(f"{key}={path}: transformers computes it, since it does not open: {why}")
     with errors_of(key, path):
-        return read_by_transformers(key, folder)
+        return others().transformers_files.read_by_transformers(key, folder)  # type: ignore[no-any-return]
 
 
 def _opened(folder: Path, encoder: Description) -> Checkpoint:
@@ -159,7 +162,8 @@ def _opened(folder: Path, encoder: Description) -> Checkpoint:
     check_weights(encoder, folder)
     tokenizer = _own_tokenizer(folder)
     if tokenizer is None:
-        tokenizer = plain_tokenizer(read_tokenizer(folder))
+        files = others().transformers_files
+        tokenizer = files.plain_tokenizer(files.read_tokenizer(folder))
     check_ids(tokenizer, architecture.vocab_size)
     most = architecture.max_length
     limit = _settings_of_tokenizer(folder).get("model_max_length")
@@ -188,3 +192,31 @@ def _own_tokenizer(folder: Path) -> Tokenizer | None:
             if theirs in settings:
                 setattr(tokenizer.normalizer, ours, settings[theirs])
     return without_padding(tokenizer)
+
+
+def check_ids(tokenizer: Tokenizer, rows: int) -> None:
+    """Raise a ValueError if a tokenizer has ids for which an embedding has no row."""
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+
+
+def without_padding(tokenizer: Tokenizer) -> Tokenizer:
+    """Let a tokenizer neither pad nor truncate; ValueError for one that marks no start or end."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
+    if not tokenizer.encode("").ids:
+        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
+    return tokenizer
+
+
+@contextmanager
+def errors_of(key: str, path: str) -> Iterator[None]:
+    """Make one line of what transformers raises, which are many classes."""
+    try:
+        yield
+    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # panics of libraries in Rust are no Exception
+        raise ConfigError(f"{key}={path}: {first_line(error)}") from error

@@ -16,7 +16,7 @@ from headscope.ground.errors import ConfigError
 from headscope.model.classifier import TextClassifier
 from headscope.model.families import FAMILIES, Description, architecture_of
 from headscope.model.opened import frozen_layers, translated
-from headscope.model.pretrained import import_transformers
+from headscope.model.others import import_transformers
 from headscope.proof.claims import CLASSES, Claim, Precision
 
 LAYERS = 3

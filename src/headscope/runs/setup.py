@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
@@ -28,7 +28,7 @@ from headscope.model.ensemble import Ensemble
 from headscope.model.families import Description, architecture_of, family_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.opened import OLD_FEATURES, OLD_PATH, frozen_layers, renamed
-from headscope.model.pretrained import PretrainedClassifier, build_pretrained
+from headscope.model.others import others
 from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
@@ -57,7 +57,7 @@ FREE = (
     "model.evidence_dropout",
     "model.frozen_layers",
 )
-Classifier = TextClassifier | Ensemble | PretrainedClassifier
+Classifier = TextClassifier | Ensemble | nn.Module  # one that transformers computes
 Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 
 
@@ -81,7 +81,8 @@ class Setup:
         """Return the untrained network."""
         config = self.config.model
         if self.is_foreign:
-            return build_pretrained(self.encoder or {}, config, self.labels)
+            adapter = others().pretrained
+            return adapter.build_pretrained(self.encoder or {}, config, self.labels)  # type: ignore[no-any-return]
         counts = (len(self.labels), 0 if self.evidence is None else len(self.evidence))
         if self.encoder is not None and config.features is None:
             return TextClassifier(architecture_of(self.encoder, config), *counts)

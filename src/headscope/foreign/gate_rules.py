@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headscope.heads.places import (
+from headscope.foreign.places import (
     MOVES,
     comes_of_text,
     get_owners,

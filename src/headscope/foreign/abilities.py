@@ -9,13 +9,19 @@ import torch
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
+from headscope.foreign.sequence_classifier import NO_NUMBERS, SequenceClassifier
+from headscope.foreign.transformers_files import why_not_trained
 from headscope.ground.errors import UserError, first_line, listed
-from headscope.heads.capture import ablate, eval_mode, headed_layers, logits_of, observe
+from headscope.heads.capture import (
+    NotObservedError,
+    ablate,
+    eval_mode,
+    headed_layers,
+    logits_of,
+    observe,
+)
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.families import why_not_opened
-from headscope.model.transformers_files import why_not_trained
 from headscope.record.explanation import MOST_MISSED, Explanation, signed
 
 # What a model that is called in vain raises.

@@ -15,7 +15,7 @@ Conservative Propagation, sections 3 and 4). `headscope.heads.contributions` tak
 Functions are intercepted, not classes (torch.overrides.TorchFunctionMode), and the model is not
 changed. A tensor depends on the text's tokens where it requires a gradient: parameters are
 constants here, and neither `detach` nor `no_grad` ends a path. What comes of the text in another
-way (`headscope.heads.places`), such as a table of pairs of ids, is no constant of the network: it
+way (`headscope.foreign.places`), such as a table of pairs of ids, is no constant of the network: it
 belongs to a token, or is a part of what is missed. So is what a rule does not cover, such as the
 product of two such tensors neither of which is a gate. The miss is computed and shown.
 
@@ -34,13 +34,12 @@ from torch.overrides import (
     TorchFunctionMode,
     handle_torch_function,
     has_torch_function,
-    has_torch_function_unary,
 )
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from headscope.attention.functional import AttentionCall
-from headscope.heads.gate_rules import RULES
-from headscope.heads.places import (
+from headscope.foreign.gate_rules import RULES
+from headscope.foreign.places import (
     MOVES,
     NONE,
     UNKNOWN,
@@ -57,7 +56,8 @@ from headscope.heads.places import (
     texts_of,
     varies,
 )
-from headscope.model.pretrained import input_vectors
+from headscope.heads.capture import named_attention
+from headscope.model.frozen import input_vectors
 
 # By which attributes are known that are read or set, such as x.mT
 ATTRIBUTES = {"get": MOVES | {"data"}, "set": {"requires_grad"}}
@@ -76,7 +76,7 @@ class FixedGates(TorchFunctionMode):
     """Hold the gates fixed of what runs in the block, and list the leaves of its gradients.
 
     A vector belongs to the token whose id was looked up, and a constant that is added to it, if it
-    is another for each token, too (`headscope.heads.places`). What the model is called with goes
+    is another for each token, too (`headscope.foreign.places`). What the model is called with goes
     through `given` in the block.
 
     Args:
@@ -392,12 +392,6 @@ def given(inputs: Any, padding: Tensor | None = None) -> Any:
     if has_torch_function(tensors):
         return handle_torch_function(given, tensors, inputs, padding)
     return inputs
-
-
-def named_attention(name: str, call: AttentionCall, is_last: bool = True) -> None:
-    """Name a call of attention that an observer was shown, which is the last, if it is in time."""
-    if has_torch_function_unary(call.like):
-        handle_torch_function(named_attention, (call.like,), name, call, is_last)
 
 
 DOORS: dict[Any, Any] = {

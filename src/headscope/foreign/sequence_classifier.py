@@ -21,15 +21,15 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
+from headscope.foreign.pieces import read_pieces
+from headscope.foreign.pretrained import PretrainedClassifier, max_tokens_of
+from headscope.foreign.transformers_files import plain_tokenizer
 from headscope.ground.errors import DataError, first_line, listed, shown, warn
-from headscope.heads.capture import device_of, headed_layers, logits_of
-from headscope.heads.integrations.pieces import read_pieces
-from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.capture import NotObservedError, device_of, headed_layers, logits_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
-from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import (
     accepts,
     are_probabilities,
@@ -37,7 +37,6 @@ from headscope.model.running import (
     lock_of,
     logits_in,
 )
-from headscope.model.transformers_files import plain_tokenizer
 from headscope.record.schema import JOIN, Text
 
 TextOrPair = str | tuple[str, str]
