@@ -71,7 +71,7 @@ def append(path: Path) -> None:
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
-    **{name: append for name in FILES},
+    **dict.fromkeys(FILES, append),
     "tokenizer_config.json is missing": Path.unlink,
     "model-2.safetensors": lambda path: path.write_bytes(b""),  # would be read too
 }
