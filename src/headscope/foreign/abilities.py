@@ -72,8 +72,7 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
     """
     found: dict[str, Any] = {"trained": why_not_trained(model, tokenizer)}
     found["opened"] = found["trained"] or _why_not_opened(model)
-    if not found["opened"]:
-        found["exported"] = ""
+    found["exported"] = EXPORTED if found["opened"] else ""
     try:
         classifier = SequenceClassifier(model, tokenizer)
         batch = classifier.probe(text).batch
