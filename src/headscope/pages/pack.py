@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from headscope.runs.run import Run
 
 TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
-SUPPORTED = {
-    "model.path": None,
-    "model.features": None,
-    "model.attention": "multi_head",
-    "model.pooling": "first",
-    "model.causal": False,
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "model.path": (None,),
+    "model.features": (None,),
+    "model.attention": ("multi_head",),
+    "model.pooling": ("first",),
+    "model.causal": (False,),
+    "tokenizer.kind": ("words", "bpe"),
 }
 
 
@@ -68,6 +69,6 @@ def check_supported(run: "Run") -> None:
     """Raise LivePageError for the first setting that the page has no code for."""
     settings = flatten(asdict(run.config))
     for key, expected in SUPPORTED.items():
-        if settings[key] != expected:
-            shown = "null" if expected is None else expected
-            raise LivePageError(f"{key}: expected {shown}, got {settings[key]}")
+        if settings[key] not in expected:
+            known = " or ".join("null" if value is None else str(value) for value in expected)
+            raise LivePageError(f"{key}: expected {known}, got {settings[key]}")
