@@ -31,8 +31,7 @@ from headscope.attention.functional import (
 )
 from headscope.attention.multi_head import HeadedAttention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.frozen import learning_modules
 from headscope.model.others import others
 from headscope.model.running import Runs, lock_of

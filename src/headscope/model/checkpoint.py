@@ -153,7 +153,8 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
             raise ConfigError(f"{key}={path}: {why}; model.path fine-tunes other families")
     warn(f"{key}={path}: transformers computes it, since it does not open: {why}")
     with errors_of(key, path):
-        return others().transformers_files.read_by_transformers(key, folder)  # type: ignore[no-any-return]
+        found: Checkpoint = others().transformers_files.read_by_transformers(key, folder)
+        return found
 
 
 def _opened(folder: Path, encoder: Description) -> Checkpoint:

@@ -23,8 +23,7 @@ from headscope.ground.errors import RunError
 from headscope.ground.files import digest
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.architecture import architecture_from
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.families import Description, architecture_of, family_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.model.opened import OLD_FEATURES, OLD_PATH, frozen_layers, renamed
@@ -81,8 +80,9 @@ class Setup:
         """Return the untrained network."""
         config = self.config.model
         if self.is_foreign:
-            adapter = others().pretrained
-            return adapter.build_pretrained(self.encoder or {}, config, self.labels)  # type: ignore[no-any-return]
+            settings = (self.encoder or {}, config, self.labels)
+            adapted: Classifier = others().pretrained.build_pretrained(*settings)
+            return adapted
         counts = (len(self.labels), 0 if self.evidence is None else len(self.evidence))
         if self.encoder is not None and config.features is None:
             return TextClassifier(architecture_of(self.encoder, config), *counts)

@@ -22,9 +22,8 @@ from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
 from headscope.model.checkpoint import Checkpoint
-from headscope.model.classifier import TextClassifier
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEvidence
-from headscope.model.ensemble import Ensemble
 from headscope.model.frozen import FrozenLayers
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.opened import load_weights
