@@ -16,7 +16,7 @@ export function SaveMenu({ store, askPage }) {
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
   const save = async (kind) => {
     const { run, shownText, shown } = store;
-    const name = [run, shownText.name, ...(run ? [`step ${shown}`] : [])];
+    const name = run ? [run, shownText.name, `step ${shown}`] : [shownText.text];
     try {
       say(download(await kinds[kind](store), name, kind.toLowerCase()));
     } catch (error) {
@@ -54,9 +54,6 @@ async function picture() {
   const root = document.documentElement;
   const { width, height } = document.querySelector("main").getBoundingClientRect();
   const copy = root.cloneNode(true);
-  const style = copy.querySelector("head").appendChild(document.createElement("style"));
-  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
   const controlsOf = (own) => own.querySelectorAll("main :is(textarea, select)");
   controlsOf(root).forEach((control, at) => { // what was typed and chosen is no attribute
     const [option] = control.selectedOptions ?? [];
@@ -68,6 +65,9 @@ async function picture() {
     copy.querySelectorAll("main canvas")[0].replaceWith(image);
   });
   copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
+  const style = copy.querySelector("head").appendChild(document.createElement("style"));
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
   const drawing = document.createElementNS(SVG, "svg");
   for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
   drawing.style.fontSize = getComputedStyle(root).fontSize;
