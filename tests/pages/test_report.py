@@ -257,6 +257,8 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     assert tops == sorted(tops)  # scores first, then words, texts, and one text
     assert tops[0] < 100
     assert first_text[:40] in tab.locator(LISTED).first.inner_text()
+    given = content["answers"][content["given"][0]]  # the most surely wrong text says so first
+    expect(tab.locator(".facts-of-text")).to_contain_text(f"Given label ✗ {given}")
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]

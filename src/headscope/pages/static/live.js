@@ -11,7 +11,7 @@ import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
 import { pairOf } from "./pair.js";
 import { html } from "./preact.js";
-import { Report } from "./report.js";
+import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
 import { JOIN } from "./tokenizer.js";
@@ -42,6 +42,8 @@ class Live {
   constructor(store) {
     Object.assign(this, { store, classifier: null, parts: [], turn: 0, whole: null });
     this.words = new Set(); // of the text whose classes are held
+    const examples = page.live.examples.map(({ parts, label }) => [parts.join(JOIN), label]);
+    this.labels = new Map([...(page.report ? givenLabels(page.report) : []), ...examples]);
     store.subscribe(["pair"], () => (this.words = this.wordsRead()));
     store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
   }
@@ -126,8 +128,7 @@ class Live {
   /* Put a text and what comes of it into the store, at once. */
   show({ maps, text: read, probabilities, logits }, since) {
     const { store, parts } = this;
-    const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
-    const label = page.live.examples.find(isPart)?.label ?? null;
+    const label = this.labels.get(parts.join(JOIN)) ?? null;
     const text = { ...read, label, notes: {} };
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
     const ofText = { index: { ...page.index, texts: [text] }, lit: null, query: 0, key: null };

@@ -13,6 +13,11 @@ const ROWS = 30; // that are nodes
 const MOST_CLASSES = 16; // of a confusion matrix
 const UNSURE = 0.1; // share of the texts that are least sure
 
+/* The given label of each labelled text of a report, by the text. */
+export function givenLabels({ texts, given, answers }) {
+  return new Map(texts.map((text, at) => [text, answers[given[at]] ?? null]));
+}
+
 /* The texts of the report, ready to be searched. */
 class Texts {
   constructor(report) {
