@@ -374,6 +374,46 @@ def test_the_answer_is_text_and_orders_the_heads(
     assert tab.find("img, b b").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "right", "changes", "verdict"),
+    [
+        (2, [20, 47, 50, 48], [[-0.7, -0.4], [-0.12, -0.009]], "2 of 8 heads alone: −6.0 points"),
+        (2, [20, 47, 50, 48], [[-0.7, -0.4], [-0.12, 0.01]], "too few texts to tell what they"),
+        (0, [49, 49, 50, 48], [[-0.1, -0.01], [-0.02, 0.01]], "The network without heads lose no"),
+        (2, [48, 49, 50, 48], [[-0.1, 0.01], [-0.12, -0.009]], "Too few texts to tell whether"),
+        (2, [50, 50, 50, 50], [[-0.01, 0.01], [-0.1, 0.1]], "Heads are not shown to help."),
+        (2, [50, 49, 40, 48], [[0.1, 0.3], [0.1, 0.2]], "Heads lower the accuracy."),
+    ],
+)
+def test_what_is_said_of_few_heads_is_what_their_intervals_show(
+    open_tab: Opener,
+    tmp_path: Path,
+    finished: HeadRecorder,
+    size: int,
+    right: list[int],
+    changes: list[list[float]],
+    verdict: str,
+) -> None:
+    others = [[0.0, 0.0], [-0.1, 0.05]]
+    extra = {
+        "sets/heads": np.array([[at // 4, at % 4] for at in range(8)], np.int32),
+        "sets/size": np.array(size, np.int32),
+        "sets/texts": np.array(50, np.int32),
+        "sets/accuracy": (np.array(right) / 50).astype(np.float32),
+        "sets/changes": np.array([*changes, *others], np.float32),
+    }
+    finished.amend(200, extra)
+    tab = open_tab(tmp_path)
+    tab.drawn(200)
+    tab.says(MATTERS, verdict)
+    bars = tab.find(".study li")
+    shown = [f"{2 * number}.0 %".replace("100.0", "100") for number in right]
+    expected = [shown[2], *([shown[1]] if size else []), shown[3], shown[0]]
+    tab.has(lambda: bars.locator(".number").all_text_contents(), expected)
+    low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in changes[0])
+    tab.says(".study li >> nth=-1", f"{low} to {high} points")
+
+
 @pytest.mark.slow
 def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     open_tab: Opener, tmp_path: Path, finished: HeadRecorder

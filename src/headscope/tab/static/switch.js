@@ -10,7 +10,7 @@ const STATES = [
   ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
   ["zero", t`off`, t`its output set to zero`],
 ];
-const ENOUGH = t`the fewest that are enough over many texts; all others off`;
+const ENOUGH = t`those that came first over many texts; all others off`;
 const NAMED = 4; // heads
 
 /* The three states of a head. */
