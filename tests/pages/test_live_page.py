@@ -539,9 +539,25 @@ def test_an_empty_text_and_unknown_words_have_no_verdict(
             "A guess from letters alone" if text else "What it says without words (its class prior)"
         )
         assert f"{said}: {name} {100 * share:.1f} %" in facts.inner_text()
-    tab.evaluate(TYPE, "xqzt lovely film")  # one word of three is unknown
-    tab.get_by_text("1 of 3 tokens are unknown").wait_for()
-    assert "No verdict" not in tab.locator(".predicted").inner_text()
+
+
+def test_how_sure_is_said_of_texts_like_those_it_was_measured_on_with_all_heads_on(
+    open_page: PageOpener, run: ShownRun
+) -> None:
+    curve = [(1 - at / 100, 10 * at + 10, 9 * at + 9) for at in range(100)]
+    measured = replace(run, chosen=replace(run.chosen, most_unknown=0.4, curve=curve))
+    tab = open_page(live_html(measured, ["xqzt lovely film"]))  # one word of three is unknown
+    sure, facts = tab.locator(".sure"), tab.locator(".facts-of-text")
+    sure.get_by_text("were right").wait_for()
+    assert "nknown" not in facts.inner_text()
+    tab.locator(".state[data-state=zero]").first.click()
+    tab.locator(".classes .note >> text=all heads").wait_for()
+    assert sure.count() == 0
+    tab.locator("h1").click()
+    tab.keyboard.press("a")
+    tab.evaluate(TYPE, "xqzt blorf lovely film")
+    sure.get_by_text("How often it is right was not measured on such texts.").wait_for()
+    assert "2 of 4 tokens. That is more than in texts of training." in facts.inner_text()
 
 
 def test_what_is_lost_without_a_word_stands_beside_its_sum(

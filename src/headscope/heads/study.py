@@ -69,6 +69,7 @@ class Study:
     right: int  # of these, classified correctly by the whole model
     effects: dict[Head, str]  # state
     sets: HeadSets
+    sure: Float[np.ndarray, "N 2"]  # of each text its confidence, and 1 if its class is right
     answer: str  # see `headscope.heads.answer`
     details: str
     kept: list[AccuracyChange]  # on the other texts, see `headscope.heads.answer.kept`
@@ -131,7 +132,16 @@ def study(
     words = answer(whole[:, 1], averaged[:, 1], sets, list(numbers))
     right = int(whole[:, 1].sum())
     on_others = kept(sets, averaged[num_choosing:, 1])
-    return Study(numbers, len(whole), right, effects, sets, *words, on_others)
+    sure = np.stack([confidences(runs), whole[:, 1]], axis=1)
+    return Study(numbers, len(whole), right, effects, sets, sure, *words, on_others)
+
+
+def confidences(runs: AblatedRuns) -> Float[np.ndarray, " N"]:
+    """Return each text's probability of its likeliest class."""
+    with eval_mode(runs.model), torch.no_grad():
+        logits = torch.cat([runs.logits(number, {}).cpu() for number in range(len(runs.batches))])
+    found: Float[np.ndarray, " N"] = logits.double().softmax(dim=-1).amax(dim=-1).numpy()
+    return found
 
 
 def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:

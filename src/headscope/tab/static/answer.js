@@ -85,8 +85,9 @@ function drawingOf(store, extra) {
   const rows = ORDER.filter((at) => at !== 1 || size > 0).map((at) => {
     const right = Math.round(extra["sets/accuracy"][at] * texts); // of a count, in float32
     const change = at !== 2 && t`${intervalOf(extra["sets/changes"][at])} points`;
+    const bar = html`<span class="bar" style=${{ "--share": String(right / texts) }}></span>`;
     return html`<li>
-      <span>${names[at]}</span><span class="bar" style=${{ "--share": String(right / texts) }}></span>
+      <span>${names[at]}</span>${bar}
       <span class="number">${percentOf(right, texts)}</span><small>${change}</small>
     </li>`;
   });
@@ -94,9 +95,10 @@ function drawingOf(store, extra) {
     return button(store.headName(layer, head), () => store.chooseHead(layer, head));
   });
   const more = size > CHIPS && t` and ${size - CHIPS} more`;
+  const note = t`Accuracy on ${count(texts)} other texts; 95 % intervals of the change.`;
   return html`<p class="answer-line matters">${verdictOf(extra, all, size)} ${chips} ${more}</p>
     <ul class="bars study">${rows}</ul>
-    <p class="key">${t`Accuracy on ${count(texts)} other texts; 95 % intervals of the change.`}</p>`;
+    <p class="key">${note}</p>`;
 }
 
 function intervalOf(change) {

@@ -32,14 +32,15 @@ export function Prediction({ store }) {
   const isOne = maps.values("given") === null;
   const isUnseen = isOne && isUnseenText(shownText);
   const share = isOne ? percent(ranked[0][1]) : "";
-  const facts = factsOf(store, predicted, isUnseen).map(([words, kind]) => {
+  const isUnlike = isUnlikeTraining(index, shownText);
+  const facts = factsOf(store, predicted, isUnseen, isUnlike).map(([words, kind]) => {
     return html`<li class=${kind}>${words}</li>`;
   });
   const listed = html`<ul class="facts-of-text">${facts}</ul>`;
   const isWrong = shownText.label !== null && shownText.label !== predicted; // said first
   const side = isUnseen ? "none" : sideOf(index, predicted, found);
   const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
-  const sure = isOne && !isUnseen && sureOf(index.curve, ranked[0][1]);
+  const sure = isOne && !isUnseen && sureOf(store, ranked[0][1], isUnlike);
   return html`<${Panel} name="prediction" title=${t`Prediction`}>
     <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
     <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
@@ -64,6 +65,13 @@ function Announced({ words }) {
 function isUnseenText({ tokens, special, unknown }) {
   const all = tokens.length - (special ?? []).length;
   return all <= 0 || (unknown ?? []).length > UNSEEN * all;
+}
+
+/* Whether more of the text is unknown than of nearly all texts of training; null where that was
+   not measured. */
+function isUnlikeTraining({ most_unknown: most = null }, { tokens, special, unknown }) {
+  const all = tokens.length - (special ?? []).length;
+  return most === null ? null : (unknown ?? []).length > most * all;
 }
 
 /* The colours of the class that is asked for, and of the one that it is held against. */
@@ -120,7 +128,7 @@ function offerOf(store, { asked, against }) {
 }
 
 /* What to mind: [words, class] of each line. */
-function factsOf({ shownText, index, maps }, predicted, isUnseen) {
+function factsOf({ shownText, maps }, predicted, isUnseen, isUnlike) {
   const { label, tokens, special } = shownText;
   const unknown = shownText.unknown ?? [];
   const facts = [];
@@ -128,10 +136,10 @@ function factsOf({ shownText, index, maps }, predicted, isUnseen) {
   const unread = unreadOf(shownText);
   if (all === 0) facts.push([t`The text is empty.`, "warns"]);
   else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
-  if (unknown.length > 0) {
-    const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
-    const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
-    facts.push([words + (isUnlike ? t` That is more than in texts of training.` : ""), "warns"]);
+  if (unknown.length > 0 && isUnlike !== false) {
+    const words = t`Unknown to the model: ${unknown.length} of ${all} tokens.`;
+    const more = isUnlike ? t` That is more than in texts of training.` : "";
+    facts.push([words + more, isUnlike ? "warns" : ""]);
   }
   if (isUnseen) {
     const share = percent(Math.max(...maps.values("probabilities")));
@@ -187,11 +195,20 @@ export function nearestTexts(curve, share) {
   return found;
 }
 
-/* A dot for each of these texts, and a sentence. */
-function sureOf(curve, share) {
-  if (!curve) return null;
-  const { texts, right } = nearestTexts(curve, share);
-  if (texts === 0) return html`<p>${t`No validation text was about as sure as this.`}</p>`;
+/* A dot for each of these texts, and a sentence; nothing of what was measured with other heads or
+   at another step. */
+function sureOf({ index, run, shown, ablated }, share, isUnlike) {
+  if (ablated.size > 0) return null;
+  const isMeasured = index.curve && (run === "" || shown === index.best); // a page has no run
+  if (!isMeasured || isUnlike) {
+    const words = isUnlike ? t`How often it is right was not measured on such texts.`
+      : t`How often such answers are right was not measured here.`;
+    return html`<p class="sure note">${words}</p>`;
+  }
+  const { texts, right } = nearestTexts(index.curve, share);
+  if (texts === 0) {
+    return html`<p class="sure note">${t`No labelled text was about as sure as this.`}</p>`;
+  }
   const all = html`<strong>${count(texts)}</strong>`;
   const known = html`<strong>${count(right)}</strong>`;
   const words = share < UNSURE
@@ -203,7 +220,7 @@ function sureOf(curve, share) {
       "✗".repeat(texts - right)
     }</span>
   </span>`;
-  const about = t`validation texts of about this confidence; ✗ were wrong`;
+  const about = t`labelled texts of about this confidence; ✗ were wrong`;
   return html`<div class="sure" title=${about}>
     ${texts <= 4 * MOST && dots}<p>${words}${few}</p>
   </div>`;
