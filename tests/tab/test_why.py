@@ -225,7 +225,7 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     assert sum(sums) == pytest.approx(total[-1])
     tab.get_by_text("All heads and words").click()
     assert rows.count() == 36 + 1
-    assert rows.first.locator("td").count() == 1 + 4 + 1 + 1  # map, words, ends and biases, sum
+    assert rows.first.locator("td").count() == 1 + 4 + 2 + 1  # map, words, ends, biases, sum
     assert tab.locator(".wall-cell").count() == 36
     tab.locator(".wall-cell >> nth=14").click()
     assert tab.locator(".wall .head h2").inner_text().startswith("layer 1 head 2")
@@ -297,7 +297,7 @@ def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: An
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text)
     assert tab.locator(".cells-table .thumbnail").count() == 6
-    assert tab.locator(".cells-table .thumbnail.strip").count() == 3  # the row that is read
+    assert tab.locator(".cells-table .thumbnail.strip").count() == 6  # the answer's row
     for place in (3, 0):
         name = tab.locator(".head-name").nth(place)
         name.click()
@@ -320,6 +320,77 @@ def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: An
     assert tab.locator(".unfolded").count() == 0
 
 
+def weights_like(answer: list[float], others: list[float]) -> np.ndarray:
+    """Return a map [7, 7] whose first row is the answer's, and all others alike."""
+    return np.array([answer, *[others] * 6], np.float32)
+
+
+def test_what_a_head_looks_at_is_what_its_row_shows(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
+    even, sink = [1 / 7] * 7, [0.88, *[0.02] * 6]
+    last = [0.02] * 6 + [0.88]
+    word = [0.05, 0.05, 0.4, 0.3, 0.1, 0.05, 0.05]  # of two tokens
+    maps = np.stack([weights_like(word, sink), weights_like(even, even), weights_like(last, word)])
+    text.arrays["layer_0/weights"] = maps
+    text.arrays["layer_1/weights"] = maps
+    tab = open_why(text)
+    expected = {
+        "layer 0 head 0": "proprietary",
+        "layer 0 head 1": "evenly",
+        "layer 0 head 2": "[SEP]",
+        "layer 1 head 0": "the place of proprietary",  # words have been mixed below
+        "layer 1 head 1": "evenly",
+        "layer 1 head 2": "the place of [SEP]",
+    }
+    rows = tab.locator(".cells-table tbody tr:has(.head-name)").all()
+    looks = {row.locator(".head-name").inner_text(): row.locator(".look small") for row in rows}
+    assert {name: look.inner_text() for name, look in looks.items()} == expected
+    tab.locator(".head-name >> text=layer 0 head 0").click()
+    caption = tab.locator(".head .caption")
+    assert caption.inner_text() == "for the answer: proprietary; else: [CLS]"
+    short, _ = explained(["[CLS]", "GPL", "[SEP]"], "GPL")  # twice an even share cannot be reached
+    short.arrays["layer_0/weights"][:, 0] = [[0.3, 0.66, 0.04]] * 2
+    assert set(texts_in(open_why(short), ".look small")) == {"GPL"}
+
+
+def test_a_head_whose_absence_contradicts_its_sum_is_marked(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", heads=3)
+    asked = text.arrays["contributions/classes"][0]
+    share = text.arrays["probabilities"][asked]
+    without = np.tile(text.arrays["probabilities"], (1, 3, 1))
+    without[0, :, asked] += [0.028, -0.028, 0.004]
+    text.arrays["without/heads"] = without
+    tab = open_why(text)
+    for row in tab.locator(".cells-table tbody tr:has(.head-name)").all():
+        number = int(row.locator(".head-name").inner_text().split()[-1])
+        said = row.locator(".without").inner_text()
+        change = 100 * (float(without[0, number, asked]) - float(share))
+        assert f"without it {change:+.1f}".replace("-", "−") in said
+        brought = numbers(row.locator(".sum-of").inner_text())[0]
+        is_marked = abs(change) >= 0.5 and abs(brought) >= 0.1 and change * brought > 0
+        assert ("others take over" in said) == is_marked
+
+
+def test_ends_and_biases_that_cancel_have_columns_of_their_own(open_why: Any) -> None:
+    for size in (0.0, 9.0):
+        text, _ = explained(WORDS, "a proprietary film.")
+        name = "contributions/"
+        text.arrays[f"{name}words"][0, 0] += size  # of [CLS], against the biases
+        text.arrays[f"{name}past"][0, 0] += size
+        for part in ("biases", "past_biases"):
+            text.arrays[name + part][0] -= size
+        if size == 0:
+            for part in ("words", "past", "heads"):
+                text.arrays[name + part][..., [0, -1], :] = 0
+            for part in ("biases", "past_biases", "head_biases"):
+                text.arrays[name + part][:] = 0
+            text.arrays[f"{name}log_odds"] = text.arrays[f"{name}words"].sum(0)
+        tab = open_why(text)
+        assert tab.locator(".cells-table thead th.others").count() == (2 if size else 1)
+        tab.get_by_text("All heads and words").click()
+        assert tab.locator(".cells-table thead th.others").count() == 2
+
+
 def test_all_maps_of_a_text_have_one_scale(open_why: Any) -> None:
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text)
@@ -329,7 +400,7 @@ def test_all_maps_of_a_text_have_one_scale(open_why: Any) -> None:
         layer, head = map(int, re.findall(r"\d+", row.locator(".head-name").inner_text()))
         weights = text.arrays[f"layer_{layer}/weights"][head]
         strength = colours_of(row.locator("canvas"))[..., 3]
-        expected = 255 * np.sqrt((weights[:1] if layer == 1 else weights) / most)
+        expected = 255 * np.sqrt(weights[:1] / most)
         np.testing.assert_allclose(strength, expected, atol=0.51)
 
 

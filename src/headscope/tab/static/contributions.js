@@ -33,7 +33,7 @@ const ENOUGH = 0.9; // of what heads bring, by size
 
 class Contributions {
   constructor(arrays, [asked, against]) {
-    Object.assign(this, { asked, against, arrays, byUnit: new Map() });
+    Object.assign(this, { asked, against, arrays, byUnit: new Map(), maps: new Map() });
     const valuesOf = (name) => arrays.get(`${PREFIX}${name}`).values;
     const classes = Array.from(valuesOf("classes"));
     const [own, other] = [asked, against].map((place) => classes.indexOf(place));
@@ -112,7 +112,9 @@ class Contributions {
     if (this.asked !== asked || this.against !== against) return null;
     const [, heads, rows, keys] = maps.shape;
     const start = (layer * heads + head) * rows * keys;
-    return { values: maps.values.subarray(start, start + rows * keys), rows };
+    const kept = this.maps.get(start) ?? maps.values.subarray(start, start + rows * keys);
+    this.maps.set(start, kept); // what is drawn of it stays
+    return { values: kept, rows };
   }
 
   /* The largest size of what passes from a key at a query, of all heads. */

@@ -1,11 +1,12 @@
 /* One table of heads and words: rows are heads of all layers, the largest first, and add up to what
    each brings; columns add up to the words of the bar. Each head has its map, which unfolds. */
 
-import { contributionsOf, sumOf } from "./contributions.js";
+import { contributionsOf } from "./contributions.js";
 import { Sparkline } from "./history.js";
+import { captionOf, looksOf } from "./looks.js";
 import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import {
-  Panel, SumBar, Term, button, className, formatSigned, isolated, percent, pointing, tint, unfolder,
+  Panel, SumBar, Term, button, className, formatSigned, isolated, pointing, tint, unfolder,
   useWidth,
 } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
@@ -19,8 +20,8 @@ const MOST = 10; // rows of more heads, before all are shown
 const NARROW = 640; // pixels: the sum stands beside the name, and words can be scrolled to
 const FIXED = [300, 670]; // pixels that all but the words take, in a narrow table and a wide one
 const COLUMN = 74;
-const NAMED = 2; // words at which a head looks
-const TWICE = 2; // as much as if it looked at all tokens alike
+const LARGE = 0.1; // of the log-odds: ends or biases of this size have a column of their own
+const LEAST = [0.1, 0.5]; // log-odds and points, of a sum and a change that are at odds
 
 export function Matrix({ store }) {
   const found = contributionsOf(store);
@@ -40,7 +41,7 @@ function Cells({ store, found }) {
     return [found.heads.map(placeOf), words.groups.map(({ word }) => word)];
   }, [shownText, shown, unit, asked]);
   const groups = inOrder(words.groups, names, ({ word }) => word);
-  const table = merged(found.table({ ...words, groups }, isWhole ? Infinity : room));
+  const table = merged(found.table({ ...words, groups }, isWhole ? Infinity : room), isWhole);
   const ofHeads = table.rows.filter(({ kind }) => kind === "head");
   const all = inOrder(ofHeads, heads, placeOf);
   const most = isWhole || all.length <= FEW ? all.length : Math.min(MOST, found.enough());
@@ -75,10 +76,15 @@ function inOrder(things, names, nameOf) {
   return [...things].sort((a, b) => at(a) - at(b));
 }
 
-/* A table whose last column has all but the words that stand in one of their own. */
-function merged({ columns, rows, foot, missed }) {
+/* A table whose last column has all but the words that stand in one of their own, where the ends
+   and the biases are small: large ones may cancel, and are seen. */
+function merged(table, isWhole) {
+  const { columns, rows, foot, missed } = table;
   const size = columns.findLastIndex(({ kind }) => kind === "word") + 1;
   const rest = columns.slice(size);
+  const own = rest.filter(({ kind }) => kind !== "others");
+  const isLarge = own.some(({ value }) => Math.abs(value) > LARGE * Math.abs(foot.sum));
+  if (isWhole || isLarge) return table;
   const line = ({ cells, ...row }) => {
     return { ...row, cells: [...cells.slice(0, size), addedUp(cells.slice(size))] };
   };
@@ -149,19 +155,18 @@ function grid(view) {
     </tfoot>`;
 }
 
-function titleOf({ kind, word, places, parts: rest }) {
+function titleOf(column) {
+  const { kind, word, places, parts: rest = [column] } = column;
   if (kind === "word") {
     const times = places.length > 1 ? ` ×${places.length}` : "";
     return [isolated(word), html`<small>${times}</small>`];
   }
-  const others = rest.find((each) => each.kind === "others");
-  const hasEnds = rest.some((each) => each.kind === "ends");
-  const biases = html`<${Term} name="biases" />`;
-  const ends = html`<${Term} name="ends" words=${t`ends`} />`;
-  const isOne = others?.count === 1;
-  const number = others && (isOne ? t`1 other` : t`${count(others.count)} others`);
-  const names = [number, hasEnds && ends, biases].filter(Boolean);
-  return names.map((name, at) => [at > 0 && ", ", name]);
+  return rest.map((each, at) => [at > 0 && ", ", nameOfRest(each)]);
+}
+
+function nameOfRest({ kind, count: number }) {
+  if (kind === "others") return number === 1 ? t`1 other` : t`${count(number)} others`;
+  return html`<${Term} name=${kind} words=${kind === "ends" ? t`ends` : t`biases`} />`;
 }
 
 function otherOf({ kind, number }) {
@@ -173,50 +178,43 @@ function isShown(store, { layer, head }) {
   return store.isUnfolded && store.layer === layer && store.head === head;
 }
 
-/* A head's switch and name; of a record, what the asked class would have without it. */
+/* How many points the asked class has more with a head off, and whether its sum says otherwise;
+   null where that is not known. */
+function changeWithout({ maps }, { asked }, { layer, head, sum }) {
+  const without = maps.ablated(layer, head)?.[asked];
+  if (without === undefined) return null;
+  const points = 100 * (without - maps.values("probabilities")[asked]);
+  const isLarge = Math.abs(sum) >= LEAST[0] && Math.abs(points) >= LEAST[1];
+  return { points, isOther: isLarge && sum * points > 0 };
+}
+
+/* A head's switch and name; of a record, what its absence changes. */
 function nameOf({ store, found }, row) {
   const { layer, head } = row;
-  const without = store.maps.ablated(layer, head)?.[found.asked];
-  const about = t`probability of ${className(store, found.asked)} with this head off`;
+  const change = changeWithout(store, found, row);
+  const about = t`points of ${className(store, found.asked)} that it gains or loses with this head
+    off`;
   const label = t`show its map`;
   const isOpen = String(isShown(store, row));
   const own = { name: "head-name", title: label, "aria-expanded": isOpen };
   return [
     store.canSwitch && html`<${Switch} store=${store} layer=${layer} head=${head} />`,
     button(store.headName(layer, head), () => store.unfoldHead(layer, head), own),
-    without !== undefined && html`<small class="without" title=${about}>
-      ${t`${percent(without)} without it`}
+    change && html`<small class="without" title=${about}>
+      ${t`without it ${formatSigned(change.points, 1)}`}
+      ${change.isOther && html` <span class="differs">${t`⚠ others take over`}</span>`}
     </small>`,
   ];
 }
 
-/* A head's map, and below it the words that have most of the weight. */
+/* The weights of the answer's row, or all where there is none, and below them where they are. */
 function lookOf({ store, words: { units } }, { layer, head }) {
-  const map = mapOf(store, layer, head);
+  const map = mapOf(store, layer, head, { isRow: true });
   const open = () => store.unfoldHead(layer, head);
-  const names = map && lookedAt(map, units).map((word) => isolated(word));
-  const seen = names?.length ? names.map((name, at) => [at > 0 && ", ", name]) : t`evenly`;
   return html`<td class="look" onclick=${open}>
-    <${Thumbnail} map=${map} />${map && html`<small>${seen}</small>`}
+    <${Thumbnail} map=${map} />
+    ${map && html`<small>${captionOf(looksOf(map, units), store.index.layers, layer)}</small>`}
   </td>`;
-}
-
-/* The words at which a head looks most from the position that the classifier reads, else on average
-   over all queries: those with twice the weight, or more, of a head that looks at all alike. */
-function lookedAt({ cells, side, text, first }, units) {
-  const queries = cells.length / side;
-  const read = (text.readout ?? null) === null ? null : text.readout - first;
-  const rows = read === null ? [...Array(queries).keys()] : [read];
-  const weight = ({ start, end }) => {
-    return sumOf(rows.map((row) => sumOf(cells.slice(row * side + start, row * side + end))))
-      / rows.length;
-  };
-  const found = units.map((unit) => ({ ...unit, weight: weight(unit) }));
-  return found
-    .filter(({ start, end, weight: own }) => own * side >= TWICE * (end - start))
-    .sort((a, b) => b.weight - a.weight)
-    .slice(0, NAMED)
-    .map(({ word }) => word);
 }
 
 /* The map of the chosen head under its row, as wide as what is seen of the table. */

@@ -148,6 +148,11 @@ export function isLastLayer(layers, layer) {
   return !isWithin || networkOf(layers[layer]) !== networkOf(layers[layer + 1]);
 }
 
+/* Whether no layer of the same network stands before. */
+export function isFirstLayer(layers, layer) {
+  return layer === 0 || isLastLayer(layers, layer - 1);
+}
+
 /* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
   const networks = layers.map(networkOf);
