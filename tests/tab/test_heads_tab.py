@@ -343,6 +343,14 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.has(lambda: shown.all_inner_texts()[:4], cells)
     tab.find("summary >> text=Words that the run learned").wait_for()  # they come last
     tab.unfold()
+    colours = {}
+    for name in ("bad", "good"):
+        tab.find(".choose-word-class").select_option(name)
+        bar = tab.find(".word-lists .sum-bar:not(.less)").first
+        colours[name] = bar.evaluate("node => getComputedStyle(node).backgroundColor")
+    text_colour = tab.find(".predicted").evaluate("node => getComputedStyle(node).color")
+    assert text_colour == colours[tab.text(".predicted .name")]  # a class has one colour
+    assert len({*colours.values()}) == 2
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
     tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
     tab.says(".word-lists table >> nth=0", "6@ a fine day")  # without the quote of a csv

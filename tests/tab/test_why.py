@@ -530,6 +530,29 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
     tab.says(".offer", "Explained below")
 
 
+@pytest.mark.slow
+def test_of_two_classes_the_likelier_one_is_explained_at_every_step(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    texts = [explained(WORDS, "a proprietary film.", seed=seed, classes=2)[0] for seed in range(9)]
+    first = [text.arrays["probabilities"].argmax() for text in texts]
+    both = [first.index(0), first.index(1)]
+    steps = {}
+    for step, number in enumerate(both):
+        arrays = texts[number].arrays
+        extra = {f"text_0/{name}": array for name, array in arrays.items() if "contrib" in name}
+        likely = arrays["probabilities"]
+        steps[step] = step_arrays([[arrays["layer_0/weights"]]], extra=extra, probabilities=[likely])
+    write_run(tmp_path, "mine", [texts[0].text], steps, classes=CLASSES[:2])
+    tab = open_tab(tmp_path)
+    for step, names in ((1, ["good", "bad"]), (0, ["bad", "good"])):
+        tab.drawn(step)
+        tab.shows(f"{SUM} .class-name", names)
+        assert numbers(tab.text(SUM))[-1] > 0
+        assert tab.find(".offer").is_hidden()
+        tab.press(",")
+
+
 def test_in_japanese_layers_and_heads_have_the_numbers_of_the_terminal(open_why: Any) -> None:
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text, locale="ja-JP")

@@ -108,7 +108,8 @@ class Live {
 
   compute(parts, ablations) {
     const { store } = this;
-    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair });
+    const { index } = page;
+    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair, index });
     return this.work(this.classifier.steps(parts, { ablations, choose }));
   }
 

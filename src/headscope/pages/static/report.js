@@ -25,6 +25,7 @@ class Texts {
     this.lower = report.texts.map((text) => text.toLowerCase());
     const sorted = [...report.confidence].sort((a, b) => a - b);
     this.unsure = sorted[Math.floor(UNSURE * (sorted.length - 1))] ?? 1;
+    this.opened = report.answers[report.predicted[0]]; // the class of the text that is opened
     this.places = new Map(report.rows.map((row, at) => [row, at])); // of those that are listed
   }
 
@@ -200,7 +201,8 @@ export function Report({ open }) {
   return html`
     ${texts.isLabelled && html`<${Scores} texts=${scores}>${confusion}</${Scores}>`}
     <${Learned}
-      words=${texts.words} layers=${page.index.layers} note=${note} search=${find}
+      words=${texts.words} index=${page.index} predicted=${texts.opened} note=${note}
+      search=${find}
       textOf=${(row) => texts.textOf(row) ?? ""}
       open=${open && ((row) => texts.places.has(row) && open(texts.textOf(row)))}
     />

@@ -70,7 +70,8 @@ function views(store, slots) {
   const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
     first; words.csv has all.`;
   const words = () => html`<${Learned}
-    words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
+    words=${learned} index=${index} predicted=${predictedOf(store)} note=${note}
+    textOf=${(text) => text}
   />`;
   const box = slots.box?.();
   if (shownText === null) {
@@ -84,6 +85,10 @@ function views(store, slots) {
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
     ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
     <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;
+}
+
+function predictedOf({ index, maps }) {
+  return maps?.prediction(index.classes).predicted;
 }
 
 /* Whether the maps are what the model used, and what the record notes. */
