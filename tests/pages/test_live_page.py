@@ -362,7 +362,7 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
 
 
 STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)]
-  .filter(it => it.getAttribute("aria-pressed") === "true").length"""
+  .filter(it => it.getAttribute("aria-checked") === "true").length"""
 
 
 def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
@@ -380,6 +380,9 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     assert off.evaluate("node => node === document.activeElement")  # its row stays
     assert tab.locator(".cells-table .head-name").all_inner_texts() == rows
     assert tab.locator(".sum .class-name").all_inner_texts() == pair
+    off.press("ArrowLeft")  # one stop of the Tab key for each head, in which arrows choose
+    assert tab.evaluate(STATE, "uniform") == 1
+    assert tab.locator(".state[tabindex='0']").count() == len(rows)
     for average in tab.locator(".state[data-state=uniform]").all():
         average.click()
     assert tab.evaluate(STATE, "uniform") == len(rows)
@@ -466,6 +469,8 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     tab.locator(".save summary").click()
     tab.get_by_text("Copy link").click()
     tab.get_by_text("too long for a link").wait_for()
+    tab.keyboard.press("Escape")
+    assert tab.locator(".save[open]").count() == 0
     open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
 

@@ -316,7 +316,7 @@ def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: An
     tab.locator(".choose-mode").select_option("passes")
     passed = text.arrays["contributions/maps"][layer, head, 0, 1]
     assert numbers(readout.inner_text())[-1] == pytest.approx(passed, abs=0.006)
-    name.click()
+    tab.keyboard.press("Escape")
     assert tab.locator(".unfolded").count() == 0
 
 
@@ -391,6 +391,25 @@ def test_ends_and_biases_that_cancel_have_columns_of_their_own(open_why: Any) ->
         assert tab.locator(".cells-table thead th.others").count() == 2
 
 
+PAINTS = """() => {
+  const own = CanvasRenderingContext2D.prototype;
+  const paint = own.putImageData;
+  window.paints = 0;
+  own.putImageData = function (...values) { window.paints += 1; return paint.apply(this, values); };
+}"""
+
+
+def test_a_word_that_is_pointed_at_repaints_no_map(open_why: Any) -> None:
+    tab = open_why(explained(WORDS, "a proprietary film.", layers=3, heads=12)[0])
+    tab.evaluate(PAINTS)
+    for place in (1, 2, 3):
+        tab.locator(".text .token").nth(place).hover()
+        assert tab.locator(".text .token.lit").count() == 1
+    assert tab.evaluate("window.paints") == 0
+    tab.locator(".wall-cell").first.click()
+    assert tab.evaluate("window.paints") > 0
+
+
 def test_all_maps_of_a_text_have_one_scale(open_why: Any) -> None:
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text)
@@ -432,6 +451,9 @@ def test_what_is_compared_is_explained_between_the_classes_that_changed(open_why
     assert texts_in(tab, f"{SUM} .class-name") == [names[other], names[0]]  # before, now
     changes = numbers(tab.locator(".changes").inner_text())
     assert sum(changes[:-1]) == pytest.approx(changes[-1])
+    of_heads = numbers(tab.locator(".heads-changed").inner_text())  # which changed its mind
+    assert sum(of_heads) == pytest.approx(changes[-1])
+    assert "head 0" in tab.locator(".heads-changed").inner_text()
     order = [list(text.arrays["contributions/classes"]) for text, _ in (texts[0], texts[other])]
     pair = [CLASSES.index(names[other]), CLASSES.index(names[0])]
     odds = [

@@ -7,7 +7,7 @@ import { Learned } from "./learned.js";
 import { Ledger } from "./ledger.js";
 import { Matrix } from "./matrix.js";
 import { isTurned } from "./pair.js";
-import { Failure, Fold, Panel, Still, button, legible } from "./parts.js";
+import { Failure, Fold, POINTED, Panel, Still, button, legible } from "./parts.js";
 import { html, render } from "./preact.js";
 import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
@@ -66,7 +66,8 @@ function App({ store, slots }) {
 function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
-  const still = (view) => html`<${Still} store=${store} view=${view} />`;
+  const still = (view, others) => html`<${Still} store=${store} view=${view} others=${others} />`;
+  const lit = (View) => still(() => each(View), ["mind"]);
   const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
     first; words.csv has all.`;
   const words = () => html`<${Learned}
@@ -80,8 +81,8 @@ function views(store, slots) {
   return html`
     ${slots.report?.()}
     <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
-    ${still(() => each(Prediction))}${each(Ledger)}${each(Matrix)}${each(Wall)}
-    ${still(() => slots.mind?.())}${still(() => each(Answer))}
+    ${still(() => each(Prediction))}${lit(Ledger)}${lit(Matrix)}${lit(Wall)}
+    ${still(() => slots.mind?.(), POINTED)}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
     ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
     <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;

@@ -11,6 +11,7 @@ import {
 } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { addedUp } from "./rounding.js";
+import { placeOf } from "./store.js";
 import { count, parts, t } from "./strings.js";
 import { Switch, switches } from "./switch.js";
 import { languageOf } from "./words.js";
@@ -59,14 +60,13 @@ function Cells({ store, found }) {
   return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
     <div
       class="table-scroll" role="region" aria-label=${t`Heads and words`} tabindex="0" ref=${node}
-    ><table class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}>
+    ><table
+      class="cells-table" lang=${languageOf(shownText.text)} ...${pointing(store)}
+      onkeydown=${(event) => event.key === "Escape" && store.set({ isUnfolded: false })}
+    >
       ${grid(view)}
     </table></div>
   </${Panel}>`;
-}
-
-function placeOf({ layer, head }) {
-  return `${layer},${head}`;
 }
 
 /* Things in an order of names that was kept; new ones at the end. */

@@ -182,8 +182,11 @@ export function pointing(store) {
   return { onpointerover: point, onfocusin: point, onpointerleave: leave, onfocusout: leave };
 }
 
-/* A view that stays as it is while only these values change; by default what is pointed at. */
-export function Still({ store, view, others = ["lit", "query", "key"] }) {
+export const POINTED = ["lit", "query", "key"];
+
+/* A view that stays as it is while only these values change; by default what is pointed at, and
+   what comes of words that are removed. */
+export function Still({ store, view, others = [...POINTED, "mind"] }) {
   return useMemo(view, [store.revision(others)]);
 }
 

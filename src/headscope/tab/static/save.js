@@ -3,7 +3,7 @@
 import { contributionsOf } from "./contributions.js";
 import { LONGEST, linkOf } from "./host.js";
 import { button, download } from "./parts.js";
-import { html, useState } from "./preact.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
 import { count, t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
@@ -23,11 +23,19 @@ export function SaveMenu({ store, askPage }) {
       say(error.message);
     }
   };
+  const menu = useRef(null);
+  const close = (event) => {
+    const isOutside = event.type === "pointerdown" && !menu.current?.contains(event.target);
+    if ((isOutside || event.key === "Escape") && menu.current) menu.current.open = false;
+  };
+  useEffect(() => {
+    ["keydown", "pointerdown"].forEach((kind) => document.addEventListener(kind, close));
+  }, []);
   const copy = () => copyLink(store).then(say, (error) => say(error.message));
   const buttons = Object.keys(kinds).map((kind) => {
     return button(kind, () => save(kind), { title: t`save as ${kind}` });
   });
-  return html`<details class="save">
+  return html`<details class="save" ref=${menu}>
     <summary>${t`Save or share`}</summary>
     <div class="menu">${buttons}
       ${location.protocol !== "about:" && button(t`Copy link`, copy)}

@@ -169,6 +169,11 @@ export function headName(layers, layer, head) {
   return layers.length === 1 ? t`head ${head}` : t`${nameOf(layers, layer)} head ${head}`;
 }
 
+/* A head as a key of maps. */
+export function placeOf({ layer, head }) {
+  return `${layer},${head}`;
+}
+
 /* The place of the step that is nearest to `step`, or of the last one. */
 export function nearest(steps, step) {
   if (step === null) return steps.length - 1;

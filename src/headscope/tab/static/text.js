@@ -7,6 +7,7 @@ import {
 } from "./parts.js";
 import { html } from "./preact.js";
 import { addedUp } from "./rounding.js";
+import { placeOf } from "./store.js";
 import { parts, t } from "./strings.js";
 import { directionOf, languageOf, unitsOf, unreadOf } from "./words.js";
 
@@ -127,30 +128,47 @@ function besideOf(store, found, { scale }) {
       store=${store} shownText=${text} words=${words} scale=${scale}
       label=${t`Words of what is compared with`}
     />
-    <p class="changes">${changesOf(store, found, other, words)}</p>
+    ${changesOf(store, found, other, words)}
   </div>`;
 }
 
-/* The words that add most more or less here than there, of the same two classes; equal words as
-   one. */
+/* The words, and the heads, that add most more or less here than there, of the same two classes;
+   equal words as one. */
 function changesOf(store, found, other, others) {
   const own = found.inWords(store.shownText, store.unit);
-  const changes = new Map(own.groups.map(({ word, value }) => [word, value]));
-  for (const { word, value } of others.groups) changes.set(word, (changes.get(word) ?? 0) - value);
-  const ranked = [...changes].filter(([, value]) => Math.abs(value) >= 0.005);
-  ranked.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
-  const shown = ranked.slice(0, CHANGED);
-  const named = shown.flatMap(([word, value], at) => {
-    return [at === 0 ? "“" : ", “", isolated(word), `” ${formatSigned(value)}`];
-  });
   const all = addedUp([found.shown.total, -other.shown.total]);
-  const rest = addedUp([all, ...shown.map(([, value]) => -value)]);
+  const words = differences(own.groups, others.groups, ({ word }) => word, ({ value }) => value);
+  const heads = differences(found.heads, other.heads, placeOf, ({ sum }) => sum);
+  const named = listOf(words, all, (word) => ["“", isolated(word), "”"]);
+  const ofHeads = listOf(heads, all, (place) => store.headName(...place.split(",").map(Number)));
   const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
-  const more = t`, others and biases ${formatSigned(rest)}`;
   const end = parts` = ${formatSigned(all)} log-odds of ${first} over ${second}`;
   const { classes } = store.index;
   const now = store.maps.prediction(classes).predicted;
   const before = store.other.maps.prediction(classes).predicted;
   const turned = parts`What turned ${isolated(before)} into ${isolated(now)}: `;
-  return [now === before ? t`What changed: ` : turned, named, rest !== 0 && more, end];
+  const lead = now === before ? t`What changed: ` : turned;
+  return [
+    html`<p class="changes">${lead}${named}${end}</p>`,
+    heads.length > 0 && html`<p class="heads-changed">${t`Through which heads: `}${ofHeads}</p>`,
+  ];
+}
+
+/* By how much each thing of the one list is more than in the other, the largest change first. */
+function differences(own, others, nameOf, valueOf) {
+  const changes = new Map(own.map((each) => [nameOf(each), valueOf(each)]));
+  for (const each of others) {
+    changes.set(nameOf(each), (changes.get(nameOf(each)) ?? 0) - valueOf(each));
+  }
+  const ranked = [...changes].filter(([, value]) => Math.abs(value) >= 0.005);
+  return ranked.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, CHANGED);
+}
+
+/* Changes with their names, and what is left of all. */
+function listOf(changes, all, nameOf) {
+  const named = changes.map(([name, value], at) => {
+    return [at > 0 && ", ", nameOf(name), ` ${formatSigned(value)}`];
+  });
+  const rest = addedUp([all, ...changes.map(([, value]) => -addedUp([value]))]);
+  return [named, rest !== 0 && t`, others and biases ${formatSigned(rest)}`];
 }
