@@ -259,6 +259,9 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     assert first_text[:40] in tab.locator(LISTED).first.inner_text()
     given = content["answers"][content["given"][0]]  # the most surely wrong text says so first
     expect(tab.locator(".facts-of-text")).to_contain_text(f"Given label ✗ {given}")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.set_viewport_size({"width": 1366, "height": 768})
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]

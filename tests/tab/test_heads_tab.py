@@ -446,6 +446,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tabs[1].drawn(step)
     finished.index.best = 200
     finished.amend(200, {})
+    tabs[1].says(".facts-of-text", "Nothing is learned yet: this is step 0.")
     expected = [(200, ANSWER), (0, "Heads were ablated at step 200")]
     for tab, (step, words) in zip(tabs, expected, strict=True):
         tab.refresh()

@@ -128,12 +128,13 @@ function offerOf(store, { asked, against }) {
 }
 
 /* What to mind: [words, class] of each line. */
-function factsOf({ shownText, maps }, predicted, isUnseen, isUnlike) {
+function factsOf({ shownText, maps, run, shown }, predicted, isUnseen, isUnlike) {
   const { label, tokens, special } = shownText;
   const unknown = shownText.unknown ?? [];
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
+  if (run !== "" && shown === 0) facts.push([t`Nothing is learned yet: this is step 0.`, ""]);
   if (all === 0) facts.push([t`The text is empty.`, "warns"]);
   else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
   if (unknown.length > 0 && isUnlike !== false) {
