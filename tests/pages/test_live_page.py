@@ -313,7 +313,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     assert tab.title().endswith(
         f"run {plain.folder.name}: 6 heads, {len(load_shown(plain.folder).labels)} classes"
     )
-    parts = (".toolbar", ".text", ".adds-up", ".heads-words", ".answer")
+    parts = (".toolbar", ".prediction", ".text", ".heads-words", ".answer")
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)
     folder = plain.copy(tmp_path)
@@ -361,7 +361,7 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     assert box.get_attribute("lang") == "ja"
 
 
-STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)]
+STATE = """state => [...document.querySelectorAll(`.cells-table .state[data-state=${state}]`)]
   .filter(it => it.getAttribute("aria-checked") === "true").length"""
 
 
@@ -369,11 +369,11 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     open_page: PageOpener, run: ShownRun
 ) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
-    tab.locator(".state").first.wait_for()
+    tab.locator(".cells-table .state").first.wait_for()
     before = shares(tab)
     pair = tab.locator(".sum .class-name").all_inner_texts()
     rows = tab.locator(".cells-table .head-name").all_inner_texts()
-    off = tab.locator(".state[data-state=zero]").first
+    off = tab.locator(".cells-table .state[data-state=zero]").first
     off.click()
     tab.locator(".classes .note >> text=all heads").wait_for()
     assert tab.evaluate(STATE, "zero") == 1
@@ -382,8 +382,8 @@ def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     assert tab.locator(".sum .class-name").all_inner_texts() == pair
     off.press("ArrowLeft")  # one stop of the Tab key for each head, in which arrows choose
     assert tab.evaluate(STATE, "uniform") == 1
-    assert tab.locator(".state[tabindex='0']").count() == len(rows)
-    for average in tab.locator(".state[data-state=uniform]").all():
+    assert tab.locator(".cells-table .state[tabindex='0']").count() == len(rows)
+    for average in tab.locator(".cells-table .state[data-state=uniform]").all():
         average.click()
     assert tab.evaluate(STATE, "uniform") == len(rows)
     tab.locator("h1").click()
@@ -456,7 +456,7 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     tab = open_page(content)
     text = "quite & dark #100% 映画"
     tab.evaluate(TYPE, text)
-    tab.locator(".state[data-state=zero]").first.click()
+    tab.locator(".cells-table .state[data-state=zero]").first.click()
     tab.locator(".classes .note").wait_for()
     tab.wait_for_url(re.compile("heads="))
     link = tab.evaluate("location.hash")
@@ -508,7 +508,6 @@ def test_of_a_long_text_words_are_removed_on_request_in_a_worker(
     asked.wait_for()
     tab.wait_for_timeout(1000)  # more than the rest after which words are removed
     assert tab.locator(".effects tbody tr").count() == 0
-    assert tab.workers == []
     asked.click()
     tab.locator(".effects tbody tr").first.wait_for()
     assert len(tab.workers) == 1
@@ -555,7 +554,7 @@ def test_how_sure_is_said_of_texts_like_those_it_was_measured_on_with_all_heads_
     sure, facts = tab.locator(".sure"), tab.locator(".facts-of-text")
     sure.get_by_text("were right").wait_for()
     assert "nknown" not in facts.inner_text()
-    tab.locator(".state[data-state=zero]").first.click()
+    tab.locator(".cells-table .state[data-state=zero]").first.click()
     tab.locator(".classes .note >> text=all heads").wait_for()
     assert sure.count() == 0
     tab.locator("h1").click()
@@ -597,7 +596,7 @@ def test_what_is_lost_without_a_word_stands_beside_its_sum(
 
 def test_it_is_said_how_many_heads_are_off_and_which(open_page: PageOpener, run: ShownRun) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
-    tab.locator(".state[data-state=zero]").nth(1).click()
+    tab.locator(".cells-table .state[data-state=zero]").nth(1).click()
     name = tab.locator(".head-name").nth(1).inner_text()
     heads = tab.locator(".head-name").count()
     tab.get_by_text(f"1 of {heads} heads off: {name}.").wait_for()

@@ -149,14 +149,14 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
     with tab.expect_download() as waiting:  # the picture has the maps as well
         tab.locator(".save button >> text=PNG").click()
     color = "node => getComputedStyle(node).backgroundColor"
-    word = tab.locator(".segment.word").first
+    bar = tab.locator(".node.head").first
     corner = tab.locator("main").bounding_box()
-    box = word.bounding_box()
+    box = bar.bounding_box()
     sharp = 2  # pixels of the picture for one of the screen
-    place = (sharp * (box["x"] - corner["x"] + 3), sharp * (box["y"] - corner["y"] + 3))
+    place = (sharp * (box["x"] - corner["x"] + 9), sharp * (box["y"] - corner["y"] + 5))
     with Image.open(waiting.value.path()) as picture:
         shown = picture.convert("RGB").getpixel(tuple(map(int, place)))
-    assert f"rgb{shown}" == word.evaluate(color)  # the styles are in it
+    assert f"rgb{shown}" == bar.evaluate(color)  # the styles are in it
     with tab.expect_download() as waiting:
         tab.locator(".save button >> text=CSV").click()
     table = Path(waiting.value.path()).read_text("utf-8-sig").splitlines()

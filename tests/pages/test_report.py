@@ -252,7 +252,13 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     first_text = content["texts"][0]
     tab = open_page(live_html(run, [first_text], report=content), LISTED)
     assert tab.title().startswith(f"Run {run.folder.resolve().name} on 41 texts: mine")
-    parts = (".report-scores", ".report-words", ".report-texts", ".panel.text", ".heads-words")
+    parts = (
+        ".report-scores",
+        ".report-words",
+        ".report-texts",
+        ".prediction",
+        ".panel.text",
+    )
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)  # scores first, then words, texts, and one text
     assert tops[0] < 100

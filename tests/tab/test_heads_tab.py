@@ -332,9 +332,9 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.shows(MATTERS, ANSWER)
     tab.says(".sure", "17 were right")
     tab.shows(".head-name >> nth=0", "layer 1 head 1")
-    for part in (".prediction", ".text", ".adds-up", ".heads-words"):
+    for part in (".prediction", ".text", ".card", ".answer-bar"):
         box = tab.find(part).first.bounding_box()
-        assert box["y"] + box["height"] <= 790, part  # in sight
+        assert box["y"] + box["height"] <= 768, part  # in sight
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
     found = tab.find(".table td[data-column=effect]")
     tab.has(lambda: sorted(found.all_text_contents()), sorted(effects))

@@ -208,7 +208,7 @@ class HeadsPlugin(TBPlugin):
         return _json(request, INDEX_ADAPTER.dump_python(index, mode="json") | self._sure(run))
 
     def _sure(self, run: str) -> dict[str, Any]:
-        """Return how often the best step is right by confidence; {} where that is not known."""
+        """Return how often the best step is right by confidence; {} where that is unknown."""
         with suppress(RecordError):
             path = self._file(run, METRICS, folder="")
             with record_errors(path):

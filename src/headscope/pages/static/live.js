@@ -18,6 +18,7 @@ import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
+const REST = 300; // milliseconds after which a head is tried without
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
@@ -93,12 +94,31 @@ class Live {
 
   /* The log-odds of another text under the heads that are ablated now, by a Worker; where there is
      none by the page, and null where its reader has gone on. */
-  async logOdds(text) {
-    const { classifier, store } = this;
+  async logOdds(text, ablated = this.store.ablated) {
+    const { classifier } = this;
     const parts = text.split(JOIN);
     this.reader ??= new Reader(classifier);
-    const found = await this.reader.logOdds(parts, store.ablated);
-    return found ?? this.work(classifier.logOdds(parts, store.ablated));
+    const found = await this.reader.logOdds(parts, ablated);
+    return found ?? this.work(classifier.logOdds(parts, ablated));
+  }
+
+  /* Each class's probability with one more head off, once no key came for a while. */
+  async without(layer, head) {
+    const { store } = this;
+    const { maps, ablated } = store;
+    const place = `${layer},${head}`;
+    const isHere = () => store.maps === maps && store.layer === layer && store.head === head;
+    await new Promise((resolve) => setTimeout(resolve, REST));
+    const known = store.without?.of === maps ? store.without.heads : new Map();
+    if (!isHere() || known.has(place) || ablated.has(place) || !this.classifier) return;
+    const logOdds = await this.logOdds(this.parts.join(JOIN), new Map(ablated).set(place, "zero"));
+    if (logOdds === null || !isHere()) return;
+    const odds = logOdds.map((each) => Math.exp(each - Math.max(...logOdds)));
+    const all = odds.reduce((sum, each) => sum + each, 0);
+    const shares = odds.map((each) => each / all);
+    const ofLabels = logOdds.map((each) => 1 / (1 + Math.exp(-each)));
+    const own = maps.values("given") === null ? shares : ofLabels;
+    store.set({ without: { of: maps, heads: new Map(known).set(place, own) } });
   }
 
   /* Remove words of the text that is read. */
@@ -188,6 +208,7 @@ export async function render() {
     return;
   }
   const store = newStore();
+  store.learned = page.report?.words ?? null;
   const { pair, examples, dtype } = page.live;
   const typed = pair ? ["", ""] : [""];
   store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
@@ -202,6 +223,7 @@ export async function render() {
   mount(store, {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
+    without: (layer, head) => live.without(layer, head),
     mind: () => html`<${Mind}
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
       ask=${() => live.changeMind(true)}

@@ -113,7 +113,7 @@ export function Mind({ store, open, ask }) {
     <div class="table-scroll" tabindex="0" role="group" aria-label=${title}>
       <table class="effects" ...${pointing(store)}>
         <thead><tr>
-          <td></td><th scope="col">${t`its sum (as in the bar)`}</th>
+          <td></td><th scope="col">${t`its sum`}</th>
           <th scope="col">${t`lost without it`}</th><td></td>
         </tr></thead>
         <tbody>${lines}</tbody>

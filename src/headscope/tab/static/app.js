@@ -2,9 +2,10 @@
 
 import { Answer } from "./answer.js";
 import { askPage, page } from "./api.js";
+import { Card } from "./card.js";
 import { contributionsOf } from "./contributions.js";
 import { Learned } from "./learned.js";
-import { Ledger } from "./ledger.js";
+import { ChosenMap } from "./map.js";
 import { Matrix } from "./matrix.js";
 import { isTurned } from "./pair.js";
 import { Failure, Fold, POINTED, Panel, Still, button, legible } from "./parts.js";
@@ -80,11 +81,15 @@ function views(store, slots) {
   }
   return html`
     ${slots.report?.()}
-    <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
-    ${still(() => each(Prediction))}${lit(Ledger)}${lit(Matrix)}${lit(Wall)}
+    ${still(() => html`<${Prediction} store=${store}>${box}</${Prediction}>`)}
+    ${lit(TextView)}${still(() => html`<${Card} store=${store} ask=${slots.without} />`)}
+    <${Fold} title=${t`The sum as a table`}>${() => lit(Matrix)}</${Fold}>
+    ${lit(Wall)}${lit(ChosenMap)}
     ${still(() => slots.mind?.(), POINTED)}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
-    ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
+    ${learned && !slots.report && html`<${Fold} title=${t`Words that the run learned`}>
+      ${words}
+    </${Fold}>`}
     <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;
 }
 

@@ -12,7 +12,7 @@
    table.rows      [{kind: "head", layer, head, cells, sum} ..., the largest first;
                    {kind: "past", cells, sum}?: what passes no head, where that is not 0;
                    {kind: "rest", cells, sum}?]: of heads that are not known
-   table.foot      {cells, sum}: the words, their numbers those of the bar; sum: the log-odds
+   table.foot      {cells, sum}: the words, their numbers those of the text; sum: the log-odds
    table.missed    of `foot.sum` what is in no row, 0 where all is
    found.enough()  how many of the first rows make nine tenths of what heads bring
    found.passed(layer, head)  {values [rows * tokens], rows}: what passes from each key at each
@@ -187,7 +187,7 @@ class Contributions {
 }
 
 /* The sum of a line of tokens over some units. */
-function sumIn(line, places, units) {
+export function sumIn(line, places, units) {
   return sumOf(places.map((at) => sumOf(line.subarray(units[at].start, units[at].end))));
 }
 

@@ -2,6 +2,7 @@
    row that is read. All maps of a text have one colour scale. */
 
 import { contributionsOf } from "./contributions.js";
+import { Sparkline } from "./history.js";
 import { captionOf, looksOf } from "./looks.js";
 import { isTurned } from "./pair.js";
 import {
@@ -10,8 +11,7 @@ import {
 import { html, useLayoutEffect, useRef } from "./preact.js";
 import { headName, isLastLayer } from "./store.js";
 import { t } from "./strings.js";
-import { sideOf } from "./text.js";
-import { unitsOf } from "./words.js";
+import { sideOf, unitsOf } from "./words.js";
 
 const LABEL = 12; // pixels that a label takes
 const AXIS = 104; // and the labels beside a map
@@ -89,13 +89,23 @@ export function Scale({ most, side, isSigned = false }) {
   </span>`;
 }
 
-/* The chosen head's map, and that of the run or text which it is compared with. */
-export function ChosenMap({ store, children }) {
-  const { compare, other, layer, head } = store;
+/* The chosen head's map where the reader asked for it, or where there is no more, and that of the
+   run or text which it is compared with. Esc folds it. */
+export function ChosenMap({ store }) {
+  const { compare, other, layer, head, isUnfolded } = store;
+  const node = useRef(null);
+  const isShown = isUnfolded || contributionsOf(store) === null;
+  useLayoutEffect(() => {
+    if (isUnfolded) node.current?.scrollIntoView({ block: "nearest" });
+  }, [layer, head, isUnfolded]);
+  if (!isShown || store.maps === null) return null;
   const own = other && `${other.name}: ${headName(other.index.layers, layer, head)}`;
   const name = store.headName(layer, head);
-  return html`<div class="side-by-side">
-    <${HeadMap} store=${store} name="head" title=${name}>${children}</${HeadMap}>
+  const close = (event) => event.key === "Escape" && store.set({ isUnfolded: false });
+  return html`<div class="side-by-side" ref=${node} onkeydown=${close}>
+    <${HeadMap} store=${store} name="head" title=${name}>
+      <${Sparkline} store=${store} />
+    </${HeadMap}>
     ${compare && html`<${HeadMap} store=${store} other=${other} name="other-head" title=${own} />`}
   </div>`;
 }

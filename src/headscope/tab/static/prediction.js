@@ -24,10 +24,14 @@ function oddsOf(logOdds) {
   return odds < 1e6 ? count(Math.round(odds.toPrecision(3))) : t`over a million`;
 }
 
-export function Prediction({ store }) {
+/* `children`: the box in which a text is typed. */
+export function Prediction({ store, children }) {
   const { index, maps, shownText } = store;
   const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
-  if (ranked.length === 0) return null;
+  const title = t`Prediction`;
+  if (ranked.length === 0) {
+    return children && html`<${Panel} name="prediction" title=${title}>${children}</${Panel}>`;
+  }
   const found = contributionsOf(store);
   const isOne = maps.values("given") === null;
   const isUnseen = isOne && isUnseenText(shownText);
@@ -41,12 +45,11 @@ export function Prediction({ store }) {
   const side = isUnseen ? "none" : sideOf(index, predicted, found);
   const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
   const sure = isOne && !isUnseen && sureOf(store, ranked[0][1], isUnlike);
-  return html`<${Panel} name="prediction" title=${t`Prediction`}>
+  return html`<${Panel} name="prediction" title=${title}>
     <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
     <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
-    ${isWrong ? [listed, sure] : [sure, listed]}
-    ${found && questionOf(store, found)}
-    <p class="offer" role="status">${found && offerOf(store, found)}</p>
+    <div class="trust-line">${isWrong ? [listed, sure] : [sure, listed]}</div>
+    ${children}
     <ul class="bars classes">${classesOf(store, ranked, found)}</ul>
   </${Panel}>`;
 }
@@ -79,6 +82,13 @@ function sideOf({ classes }, name, found) {
   if (found === null) return "";
   if (name === classes[found.asked]) return "for";
   return name === classes[found.against] ? "against" : "";
+}
+
+/* Which class over which, and a click to what the text itself asks for. */
+export function Question({ store }) {
+  const found = contributionsOf(store);
+  return html`${questionOf(store, found)}
+    <p class="offer" role="status">${offerOf(store, found)}</p>`;
 }
 
 function questionOf(store, { asked, against, shown: { total } }) {

@@ -132,6 +132,7 @@ const EMPTY = {
   learned: null, // words of the run
   other: null, // {name, step, index, text, maps} of what is compared with; of a run text is null
   errors: {},
+  without: null, // {of, heads}: of these maps, each class's probability with a head off
   reference: null, // {name, probabilities} that those of the shown text are held against
 };
 
