@@ -11,10 +11,12 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugin_util import context as request_context
 from tensorboard.plugin_util import experiment_id
@@ -48,10 +50,23 @@ from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
+METRICS = "metrics.json"
 MOST_MIB_WORDS = 64
+MOST_MIB_METRICS = 16
 SILENT = 600.0  # seconds without a new file, after which a run no longer trains
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
+
+
+@dataclass(frozen=True)
+class Sure:
+    """What metrics.json has of how often a run is right, by confidence, and on which texts."""
+
+    accuracy_by_confidence: list[tuple[float, int, int]] | None
+    most_unknown: float
+
+
+SURE = TypeAdapter(Sure)
 
 
 class ParameterError(Exception):
@@ -189,8 +204,18 @@ class HeadsPlugin(TBPlugin):
         raise RecordError(f"step {number} is not recorded; data/plugin/heads/index lists the steps")
 
     def _index(self, request: Request) -> Response:
-        _, index = self._run(request)
-        return _respond(request, INDEX_ADAPTER.dump_json(index), "application/json")
+        run, index = self._run(request)
+        return _json(request, INDEX_ADAPTER.dump_python(index, mode="json") | self._sure(run))
+
+    def _sure(self, run: str) -> dict[str, Any]:
+        """Return how often the best step is right by confidence; {} where that is unknown."""
+        with suppress(RecordError):
+            path = self._file(run, METRICS, folder="")
+            with record_errors(path):
+                check_size(path, path.stat().st_size, MOST_MIB_METRICS)
+                found = SURE.validate_json(path.read_bytes())
+            return {"curve": found.accuracy_by_confidence, "most_unknown": found.most_unknown}
+        return {}
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
@@ -229,7 +254,9 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            title = f"{text.name}, step {step}"
+            sure = self._sure(run) if step == index.best else None
+            html = texts_page(title, index.layers, index.classes, [shown], sure)
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
