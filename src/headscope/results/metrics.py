@@ -24,7 +24,7 @@ from headscope.model.objective import (
 from headscope.results.baseline import Compared, differences
 from headscope.results.scores import Scores, calibration, predicted_classes
 from headscope.runs.abstaining import Point
-from headscope.runs.folder import METRICS, save_json
+from headscope.runs.folder import METRICS, MODEL, save_json
 from headscope.runs.setup import Chosen
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
@@ -63,6 +63,7 @@ class Results:
     seconds: dict[str, float] = field(default_factory=dict)  # of each part
     pending: list[str] = field(default_factory=list)  # steps after training that are not done yet
     failed: dict[str, str] = field(default_factory=dict)  # and those that failed, with the reason
+    digest: str = ""  # of the model, once it is written
 
     def compare(self, name: str, other: Compared | None) -> None:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
@@ -105,6 +106,7 @@ class Results:
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
             "labels": self.labels,
+            MODEL: self.digest,
             "pending": self.pending,
             "failed": self.failed,
             "training": plain(self.facts_of_training),

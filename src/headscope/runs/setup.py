@@ -144,10 +144,8 @@ class Setup:
         return {"tokenizer": write_tokenizer_json(self.tokenizer), **texts}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the keys of n-grams and texts."""
-        ngrams = None if self.evidence is None else self.evidence.tensor()
-        tensors = {NGRAMS: ngrams, LEARNED: self.learned}
-        return {name: keys for name, keys in tensors.items() if keys is not None}
+        """Return the keys of n-grams."""
+        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
 
     @classmethod
     def read(
@@ -165,6 +163,8 @@ class Setup:
         config = config_of(from_json(metadata["settings"]), path)
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels: expected different names, got one twice")
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.most_tokens)
         encoder = None

@@ -51,7 +51,7 @@ def evaluate(
         if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
             _calibrate(results, *validation)
             kept = validation
-    save_model(folder, setup, module.model, results.chosen(), kept)
+    results.digest = save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
     return results
@@ -78,4 +78,5 @@ def _calibrate(results: Results, logits: Tensor, targets: Tensor) -> None:
         "test": scores(results.logits.double() / results.temperature, results.targets),
     }
     confidence, prediction = tempered.softmax(dim=-1).max(dim=-1)
-    results.curve = accuracy_curve(confidence.numpy(), (prediction == targets).numpy())
+    # In hundredths: an exact confidence would tell whose text it is.
+    results.curve = accuracy_curve(confidence.numpy().round(2), (prediction == targets).numpy())
