@@ -229,6 +229,10 @@ def test_a_tokenizer_pads_nothing_puts_few_tokens_around_a_text_and_fails_as_oth
         encode_texts(
             tokenizer_of(json.dumps(content | {"normalizer": hungry})), [("a" * 90 + "b",)]
         )
+    content["model"]["unk_token"] = "[GONE]"
+    with pytest.raises(ValueError, match=r"is not a tokenizer\.json: .*unknown|vocabulary"):
+        tokenizer_of(json.dumps(content))
+    content = json.loads(tokenizer.to_str())
     content["post_processor"]["single"] *= 20
     with pytest.raises(ValueError, match="expected at most 16 special tokens around a text"):
         tokenizer_of(json.dumps(content))

@@ -146,21 +146,21 @@ def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
     assert not Path("unpickled").exists()
 
 
-def test_no_text_of_the_run_is_recognized_by_what_is_published(plain: Trained) -> None:
+def test_no_text_of_the_run_is_recognized_by_what_is_published(
+    plain: Trained, tmp_path: Path
+) -> None:
     """Neither the keys of its texts, nor the logits or the confidence of one of them are in the file."""
-    run = load_run(plain.folder)
+    folder = plain.copy(tmp_path)
+    run = load_run(folder)
     learned = run.setup.learned
     assert learned is not None
-    content = (plain.folder / "model.safetensors").read_bytes()
+    content = (folder / "model.safetensors").read_bytes()
     assert not any(key.tobytes() in content for key in learned.numpy())
-    logits, _ = load_validation(plain.folder)
+    logits, _ = load_validation(folder)
     assert not any(row.numpy().tobytes() in content for row in logits)
     assert run.chosen.curve is not None
     assert all(round(confidence, 2) == confidence for confidence, _, _ in run.chosen.curve)
-    (plain.folder / "private.safetensors").rename(plain.folder / "away")
-    try:
-        assert load_run(plain.folder).setup.learned is None
-        with pytest.raises(RunError, match=r"keeps no logits .* private\.safetensors is gone"):
-            load_validation(plain.folder)
-    finally:
-        (plain.folder / "away").rename(plain.folder / "private.safetensors")
+    (folder / "private.safetensors").unlink()
+    assert load_run(folder).setup.learned is None
+    with pytest.raises(RunError, match=r"keeps no logits .* private\.safetensors is gone"):
+        load_validation(folder)

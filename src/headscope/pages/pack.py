@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.record.reader import pack
 from headscope.settings.checks import flatten
-from headscope.settings.config import TokenizerConfig
+from headscope.settings.config import TokenizerConfig, is_local
 
 if TYPE_CHECKING:
     from headscope.runs.run import Run
@@ -89,7 +90,8 @@ def check_supported(run: "Run") -> None:
     for key, expected in SUPPORTED.items():
         if settings[key] != expected:
             shown = "null" if expected is None else expected
-            raise LivePageError(f"{key}: expected {shown}, got {settings[key]}")
+            got = Path(settings[key]).name if is_local(str(settings[key])) else settings[key]
+            raise LivePageError(f"{key}: expected {shown}, got {got}")
 
 
 @cache

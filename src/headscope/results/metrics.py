@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
+from headscope.ground.files import without_home
 from headscope.model.objective import (
     ONE_CLASS,
     Objective,
@@ -149,7 +150,7 @@ def write_summaries(loggers: Sequence[Logger], results: Results) -> None:
     # In the run's own event file; SummaryWriter.add_hparams would open a run of its own.
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
-        for key, value in flatten(asdict(results.config)).items()
+        for key, value in flatten(without_home(asdict(results.config))).items()
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)

@@ -231,7 +231,7 @@ def save_json(path: Path, content: Any) -> None:
 
 def save_config(folder: Path, config: TrainConfig) -> None:
     """Write config.yaml."""
-    content = asdict(kept_settings(config))
+    content = kept_settings(config)
     write_text(folder / CONFIG, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
 
 

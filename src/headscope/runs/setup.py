@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
-from headscope.ground.files import digest
+from headscope.ground.files import digest, without_home
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.classifier import TextClassifier
 from headscope.model.ensemble import Ensemble
@@ -132,7 +132,7 @@ class Setup:
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""
         content: dict[str, Any] = {
-            "settings": asdict(kept_settings(self.config)),
+            "settings": kept_settings(self.config),
             "labels": self.labels,
             "digests": self.digests,
         }
@@ -226,9 +226,11 @@ def fixed_settings(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def kept_settings(config: TrainConfig) -> TrainConfig:
+def kept_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
-    return with_absolute_paths(override(config, {"resume": None, "data.cache_dir": None}))
+    kept = override(config, {"resume": None, "data.cache_dir": None})
+    found: dict[str, Any] = without_home(asdict(with_absolute_paths(kept)))
+    return found
 
 
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:

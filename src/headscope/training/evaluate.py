@@ -7,12 +7,13 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from headscope.data.datamodule import Phase
+from headscope.ground.errors import warn
 from headscope.model.objective import MultiLabel
 from headscope.model.pretrained import PretrainedClassifier
 from headscope.results.metrics import Results
 from headscope.results.scores import chosen_temperature, scores
 from headscope.runs.abstaining import accuracy_curve, most_unknown
-from headscope.runs.folder import save_model
+from headscope.runs.folder import CONFIG, save_copies, save_model
 from headscope.training.fit import logits_of
 from headscope.training.module import ClassifierModule
 from headscope.training.prepare import Prepared
@@ -51,6 +52,9 @@ def evaluate(
         if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
             _calibrate(results, *validation)
             kept = validation
+    if not (folder / CONFIG).exists():
+        warn(f"{folder}: was moved or removed while it trained; what had been written is not in it")
+        save_copies(folder, setup)
     results.digest = save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
