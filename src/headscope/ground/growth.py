@@ -38,7 +38,7 @@ def check_growth(content: str) -> None:
 def _uses(around: dict[str, Any], side: str, text: str) -> int:
     """Return how often a post-processor's template has a text."""
     steps = around.get("processors") or []
-    own = sum(piece.get("Sequence", {}).get("id") == text for piece in around.get(side) or [])
+    own: int = sum(piece.get("Sequence", {}).get("id") == text for piece in around.get(side) or [])
     return max([own, *(_uses(step, side, text) for step in steps)])
 
 
@@ -46,8 +46,11 @@ def _longest(part: Any) -> int:
     """Return the length of the longest text within a value of JSON."""
     if isinstance(part, str):
         return len(part)
-    members = [*part.values()] if isinstance(part, dict) else part
-    return max(map(_longest, members), default=0) if isinstance(members, list) else 0
+    members = part.values() if isinstance(part, dict) else part
+    longest = 0
+    for member in members if isinstance(part, dict | list) else ():
+        longest = max(longest, _longest(member))
+    return longest
 
 
 def _growth(part: dict[str, Any]) -> float:

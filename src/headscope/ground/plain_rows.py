@@ -41,7 +41,7 @@ MOST_IN_FILE = 2**26
 MOST_COLUMNS = 4_096
 # A packed file may be as many times its size, or this large: a small one could fill the disk.
 MOST_PACKED = 200
-MOST_UNPACKED = 2**28
+MOST_UNPACKED = 2**27
 # A file says itself what separates its cells: so Excel reads it everywhere, and shows no such row.
 SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]*")
 CELLS = re.compile(r"[^;\t\r\n]+")  # what a spreadsheet may take for a cell
@@ -167,12 +167,16 @@ class Lines:
 
 
 def csv_rows(
-    file: Iterable[str], separator: str, hint: Callable[[list[str]], str] = lambda names: ""
+    file: Iterable[str],
+    separator: str,
+    hint: Callable[[list[str]], str] = lambda names: "",
+    is_guarded: bool = True,
 ) -> Iterator[Row]:
     """Yield the rows of a csv or tsv file; ValueError for one with text beyond its columns.
 
     A column without a name, such as a spreadsheet adds behind the others, is called by its number.
     An empty line is no row, but where there is one column alone, whose empty cells are written so.
+    `is_guarded` says whether what headscope wrote has a ' before formulas.
     """
     csv.field_size_limit(MOST_IN_ROW)
     lines = iter(file)
@@ -190,8 +194,9 @@ def csv_rows(
     if len(set(names)) < len(names):
         listed = ", ".join(names)[:60]
         raise ValueError(f"two columns have the same name, of {listed}; rename one")
-    restored = from_csv_cell if is_own(names) else str
+    restored = from_csv_cell if is_guarded and is_own(names) else str
     keys = [*map(restored, names)]
+    added = 0  # cells that rows lack
     for cells in table:
         if not cells and len(names) > 1:
             continue
@@ -200,6 +205,9 @@ def csv_rows(
                 f"has more cells than the first line, which has {len(names)}; put quotes around a "
                 f"text with a {delimiter!r} in it{hint(names)}"
             )
+        added += len(names) - len(cells)
+        if added > MOST_IN_ROW:
+            raise ValueError(f"has {len(cells)} cells, as most rows; the first has {len(names):,}")
         cells += [""] * (len(names) - len(cells))
         yield dict(zip(keys, map(restored, cells), strict=False))
 
