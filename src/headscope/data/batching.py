@@ -6,13 +6,13 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Num
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -32,6 +32,7 @@ Part = TypeVar("Part", bound=tuple[Any, ...])
 # Tokens. Texts whose lengths fall into one bucket are mixed anew in each epoch. Padded to its end,
 # batches have few shapes: a CPU's bfloat16 products are compiled anew for each shape.
 BUCKET = 8
+CHARACTERS_AT_A_TIME = 2**17  # that are tokenized
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,18 @@ def encode_rows(
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
     is_pair = len(rows[0]) == 2
+    num_cut = 0
+    lengths = []
     if tokenizer.truncation is not None:
         max_length = tokenizer.truncation["max_length"]
         rows = [tuple(beginning(text, max_length) for text in parts) for parts in rows]
-    inputs = list(rows) if is_pair else [text for (text,) in rows]
-    # The fast way has no offsets.
-    encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
-    with panics_as_errors():
-        encodings = encode(inputs)
     ids = array("i")
     segments = array("B")
     words = array("i")
     word_counts = []
-    for encoding, parts in zip(encodings, rows, strict=True):
+    for encoding, parts in zip(_encodings(tokenizer, rows, vocabulary is None), rows, strict=True):
+        num_cut += bool(encoding.overflowing)
+        lengths.append(len(encoding))
         rest = [] if vocabulary is None else unread(encoding)
         ids.fromlist(with_rest(encoding.ids, len(rest)))  # twice as fast as NumPy
         if is_pair:
@@ -82,17 +82,34 @@ def encode_rows(
                 for (start, end), part in tokens
             )
             word_counts.append(len(tokens))
-    starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
+    starts = np.cumsum([0, *lengths], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
         np.array(ids),
         starts,
         np.array(segments) if is_pair else None,
-        sum(bool(encoding.overflowing) for encoding in encodings),
+        num_cut,
         None
         if vocabulary is None
         else WordTexts(vocabulary.words, np.array(words), of_words, np.diff(starts)),
     )
+
+
+def _encodings(
+    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], is_fast: bool
+) -> Iterator[Encoding]:
+    """Yield what a tokenizer makes of texts or pairs: the fast way has no offsets.
+
+    A long text takes a hundred bytes and more a letter, so few are held at a time.
+    """
+    encode = tokenizer.encode_batch_fast if is_fast else tokenizer.encode_batch
+    ends = np.cumsum([sum(map(len, parts)) for parts in rows]) // CHARACTERS_AT_A_TIME
+    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(rows)]
+    for start, end in pairwise(cuts):
+        some = [parts if len(parts) == 2 else parts[0] for parts in rows[start:end]]
+        with panics_as_errors():
+            encodings = encode(some)
+        yield from encodings
 
 
 def encode_texts(

@@ -50,6 +50,7 @@ MARKS = "".join(
 KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
 NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
 
+UNHEARD = "\ue000 \U0001f95a"  # of a private area, and an egg
 MOST_SPECIAL = 16  # tokens around a text or pair
 REST = "the rest of the text"  # as the last tokens are named where what is not read counts
 
@@ -77,9 +78,10 @@ def tokenizer_of(content: str) -> Tokenizer:
         tokenizer = with_literal_text(read_tokenizer_json(content))
         if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
             raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
+        tokenizer.no_padding()
+        tokenizer.encode(UNHEARD)  # fails where the vocabulary lacks the unknown token
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"is not a tokenizer.json: {error}") from error
-    tokenizer.no_padding()
     return tokenizer
 
 

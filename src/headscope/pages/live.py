@@ -112,7 +112,7 @@ def text_view(
     output = run_probe(run.model, probe, run.reading, with_ablations=True)
     record = recorded_step(run)
     effects = {name: array for name, array in record.items() if name in KNOWN}
-    view = head_view(output, None, {"run": str(run.folder)}, effects)
+    view = head_view(output, None, {"run": run.folder.resolve().name}, effects)
     try:
         page = live_html(run, parts, dtype, max_mb, shown=view.text, record=record)
         return replace(view, html=page), ""

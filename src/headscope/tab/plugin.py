@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,7 +24,6 @@ from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
     MOST_MIB_NUMBERS,
     check_size,
@@ -80,6 +80,7 @@ class HeadsPlugin(TBPlugin):
 
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
+        self.reading = Lock()
         self.logdir = context.logdir or ""  # "" with --logdir_spec
         path = Path(self.logdir)
         self.shown_logdir = path.name if path.is_absolute() else self.logdir
@@ -230,19 +231,17 @@ class HeadsPlugin(TBPlugin):
         return _json(request, _read_numbers(path))
 
     def _words(self, request: Request) -> Response:
-        run, _ = self._run(request)
+        run, index = self._run(request)
         path = self._file(run, WORDS, folder="")
         with record_errors(path):
-            check_size(path, path.stat().st_size, MOST_MIB_WORDS)
-            from pandas import read_csv  # heavy, and TensorBoard waits for this module
-
-            from headscope.record.words import listed_words
-
-            texts = dict.fromkeys(("class", "word", "example"), str)
-            missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
-            table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-            table[[*texts]] = table[[*texts]].map(from_csv_cell)
-            return _json(request, listed_words(table))
+            stat = path.stat()
+            check_size(path, stat.st_size, MOST_MIB_WORDS)
+        stamp = (stat.st_ctime_ns, stat.st_size, stat.st_ino)
+        with self.reading:  # one of all readers computes it
+            answer = _cached_words(path, stamp, sum(index.heads))
+        if isinstance(answer, RecordError):
+            raise answer
+        return _respond(request, answer, "application/json")
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
@@ -265,6 +264,18 @@ class HeadsPlugin(TBPlugin):
 @lru_cache(maxsize=32)  # of at most 8 MiB in JSON each; all runs are asked for every 10 seconds
 def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
     return read_index(path.parent)
+
+
+@lru_cache(maxsize=32)
+def _cached_words(path: Path, _stamp: tuple[int, ...], heads: int) -> str | RecordError:
+    """Return the words as JSON; or what is wrong with the file, which takes as long to find."""
+    from headscope.record.words import read_words  # pandas is heavy, and TensorBoard waits
+
+    try:
+        with record_errors(path):
+            return json.dumps(read_words(path, heads), allow_nan=False)
+    except RecordError as error:
+        return error
 
 
 def _is_alive(folder: Path) -> bool:
