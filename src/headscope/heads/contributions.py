@@ -42,8 +42,8 @@ from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, named_layers
 from headscope.heads.fixed_gates import FixedGates, HeadOutputs, given
 from headscope.heads.gate_rules import depends
+from headscope.heads.integrations.recomputation import no_recomputation
 from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.heads.recomputation import no_recomputation
 from headscope.heads.shares import Shares, shares_of
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.record.explanation import MOST_MISSED, Explanation
@@ -201,7 +201,8 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
     with ExitStack() as stack:
         stack.enter_context(eval_mode(model))  # no other thread runs it meanwhile
         for name, module in model.named_modules():
-            stack.callback(module.register_forward_hook(partial(keep, name)).remove)
+            if not isinstance(module, torch.jit.ScriptModule):  # which cannot be looked into
+                stack.callback(module.register_forward_hook(partial(keep, name)).remove)
         gates, _ = stack.enter_context(_fixed_gates(model, inputs, num_tokens))
         for title, output in outputs:
             signs = torch.linspace(-1, 1, output.numel()).to(output).view(output.shape)
