@@ -19,7 +19,8 @@ from headscope.cli.inspect import inspect
 from headscope.cli.pages import page
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import known_ngrams
-from headscope.data.tokenizer import shown_tokens, train_tokenizer, visible
+from headscope.data.tokenizer import shown_tokens, train_tokenizer, unknown_ids
+from headscope.data.units import read_texts, visible
 from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe, text_of
@@ -226,8 +227,8 @@ def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
     found = script.evaluate(ENCODE, [tokenizer_content(tokenizer, config, 40), rows])
     different = []
     for row, (ids, tokens) in zip(rows, found, strict=True):
-        encoding = tokenizer.encode(*row)
-        if (encoding.ids, shown_tokens(tokenizer, encoding, row)) != (ids, tokens):
+        (read,) = read_texts(tokenizer, [row])
+        if (read.ids, shown_tokens(read)) != (ids, tokens):
             different.append(row)
     # A browser may know the order of a mark that is newer than the tokenizer's Unicode.
     assert len(different) <= len(rows) / 500, different
@@ -255,7 +256,7 @@ def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> N
     found = script.evaluate(SPANS, [tokenizer_content(tokenizer, config, 24), rows])
     compared = 0
     for row, (tokens, words, places) in zip(rows, found, strict=True):
-        text = text_of(tokenizer, tokenizer.encode(*row), row)
+        text = text_of(read_texts(tokenizer, [row])[0], unknown_ids(tokenizer))
         if text.tokens == tokens:  # the others are counted below
             compared += 1
             assert [[*word] for word in text.words or []] == words, row

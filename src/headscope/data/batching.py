@@ -25,7 +25,8 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.ngrams import beginning, ranges, unread, with_rest
+from headscope.data.ngrams import ranges
+from headscope.data.units import read_texts
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -57,38 +58,29 @@ def encode_rows(
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
     is_pair = len(rows[0]) == 2
-    if tokenizer.truncation is not None:
-        max_length = tokenizer.truncation["max_length"]
-        rows = [tuple(beginning(text, max_length) for text in parts) for parts in rows]
-    inputs = list(rows) if is_pair else [text for (text,) in rows]
-    # The fast way has no offsets.
-    encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
+    has_words = vocabulary is not None
     with panics_as_errors():
-        encodings = encode(inputs)
+        texts = read_texts(tokenizer, rows, counts_rest=has_words, has_places=has_words)
     ids = array("i")
     segments = array("B")
     words = array("i")
     word_counts = []
-    for encoding, parts in zip(encodings, rows, strict=True):
-        rest = [] if vocabulary is None else unread(encoding)
-        ids.fromlist(with_rest(encoding.ids, len(rest)))  # twice as fast as NumPy
+    for text in texts:
+        ids.fromlist(text.ids)  # twice as fast as NumPy
         if is_pair:
-            segments.fromlist(encoding.type_ids)
+            segments.fromlist(text.encoding.type_ids)
         if vocabulary is not None:
-            tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = rest
             words.extend(
-                NO_WORD if part is None else vocabulary.number(parts[part][start:end])
-                for (start, end), part in tokens
+                NO_WORD if piece is None else vocabulary.number(piece) for piece in text.pieces()
             )
-            word_counts.append(len(tokens))
-    starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
+            word_counts.append(len(text.encoding) + len(text.rest))
+    starts = np.cumsum([0, *(len(text.encoding) for text in texts)], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
         np.array(ids),
         starts,
         np.array(segments) if is_pair else None,
-        sum(bool(encoding.overflowing) for encoding in encodings),
+        sum(bool(text.encoding.overflowing) for text in texts),
         None
         if vocabulary is None
         else WordTexts(vocabulary.words, np.array(words), of_words, np.diff(starts)),

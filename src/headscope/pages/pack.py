@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from tokenizers import Tokenizer, normalizers
 
-from headscope.data.ngrams import CHARACTERS
-from headscope.data.tokenizer import (
+from headscope.data.tokenizer import units
+from headscope.data.units import (
+    CHARACTERS,
     KATAKANA,
     LANGUAGES,
     LETTER,
     UNIT,
     UNSPACED,
     is_hidden,
-    phrase_parser,
 )
 from headscope.ground.errors import LivePageError
 from headscope.model.objective import MultiLabel, thresholds_of
@@ -138,7 +138,7 @@ def _units() -> dict[str, Any]:
         "unit": UNIT.replace(LETTER, "LETTER"),
         "letters": _ranges([code for code in CODES if is_letter(chr(code))]),
         "unspaced": UNSPACED,
-        "languages": [(LANGUAGES[it], phrase_parser(it).model) for it in ("ja", "zh-hans")],
+        "languages": [(LANGUAGES[it], units().phrases[it].model) for it in ("ja", "zh-hans")],
         "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
     }
 
