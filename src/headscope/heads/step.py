@@ -87,14 +87,15 @@ def make_probe(
     tokenizer: Tokenizer,
     texts: tuple[str, ...],
     label: str | None,
-    max_tokens: int,
+    max_tokens: int | None,
     evidence: KnownNgrams | None = None,
     readout: int | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
-    limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
-    tokenizer = copied(tokenizer)
-    tokenizer.enable_truncation(limit)
+    """Encode a text or pair, cut as the tokenizer cuts and, unless it is None, to max_tokens."""
+    if max_tokens is not None:
+        limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
+        tokenizer = copied(tokenizer)
+        tokenizer.enable_truncation(limit)
     with panics_as_errors():
         (read,) = read_texts(tokenizer, [texts], counts_rest=evidence is not None)
     text = text_of(read, unknown_ids(tokenizer), label, readout)
