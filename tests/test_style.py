@@ -59,14 +59,14 @@ EXCEPTIONS = {
     "parameters": {
         "attention/multi_head.py __init__",  # as torch names them
         "attention/multi_head.py forward",
-        "heads/gate_rules.py _attention",
-        "heads/gate_rules.py _layer_norm",
-        "heads/integrations/transformers_models.py _attention_call",
+        "foreign/gate_rules.py _attention",
+        "foreign/gate_rules.py _layer_norm",
+        "foreign/transformers_models.py _attention_call",
         "data/batching.py __init__",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",
-        "pages/show.py show",
+        "foreign/show.py show",
     },
     "nesting": set(),
     "imports": set(),

@@ -22,8 +22,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.ground.terminal import Bar
 from headscope.heads.contributions import decompose
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index
 from headscope.runs.prediction import split_logits

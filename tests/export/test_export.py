@@ -133,7 +133,17 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
 }  # fmt: skip
-PRETRAINED = ("bert, pairs", "xlm-roberta", "bert, frozen below two networks")
+PRETRAINED = (
+    "bert, pairs",
+    "electra, pairs",
+    "distilbert",
+    "roberta, pairs",
+    "xlm-roberta",
+    "camembert",
+    "modernbert, pairs",
+    "bert, frozen below two networks",
+    "modernbert, frozen below two networks",
+)
 
 
 def write_case(folder: Path, case: str) -> Path:

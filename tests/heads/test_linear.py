@@ -15,8 +15,7 @@ from headscope.heads.contributions import Contributions, decompose, explain, sha
 from headscope.heads.linear import is_linear_here
 from headscope.heads.shares import Shares
 from headscope.model.architecture import architecture_from
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.families import architecture_of
 from headscope.model.objective import ONE_CLASS, Reading
 from headscope.model.opened import frozen_layers

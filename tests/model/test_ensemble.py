@@ -11,8 +11,7 @@ from headscope.heads.answer import layer_titles
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.contributions import decompose, share_among_heads
 from headscope.model.architecture import architecture_from
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.frozen import FrozenLayers
 from headscope.model.opened import frozen_layers, translated
 from headscope.settings.config import ModelConfig

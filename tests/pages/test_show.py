@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.data.rows import as_list
+from headscope.foreign.sequence_classifier import SequenceClassifier
 from headscope.ground.errors import DataError, UserWarningMessage
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.heads.study import warn_below_chance
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")

@@ -6,7 +6,7 @@ saves most of the padding, and while the network reads them, another thread toke
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
@@ -30,7 +30,7 @@ from headscope.runs.abstaining import BEYOND
 from headscope.runs.answering import why_abstained
 from headscope.runs.prediction import best_device
 from headscope.runs.rules import least_of
-from headscope.runs.run import Run, load_run
+from headscope.runs.run import Prediction, Run, load_run
 from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
@@ -150,11 +150,7 @@ def _answers(
         is_half = config.precision == "bf16-mixed"
         with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
             predictions = run.label(texts, config.tokens_per_batch)
-    whys: Iterable[str] = repeat("")
-    if least is not None:
-        confidence = np.array([max(each.probabilities.values()) for each in predictions])
-        is_odd = np.array([each.is_unfamiliar for each in predictions])
-        whys = why_abstained(confidence, is_odd, least)
+    whys: Iterable[str] = repeat("") if least is None else _whys(predictions, least)
     answers = zip(rows, predictions, reasons, whys, strict=False)
     for (row, _), found, reason, why in answers:
         answer: dict[str, Any] = {PREDICTION: found.labels}
@@ -174,6 +170,14 @@ def _answers(
         yield renamed(row, answer) | answer
     counts["done"] += len(rows)
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
+
+
+def _whys(predictions: Sequence[Prediction], least: float) -> Iterable[str]:
+    """Return why each text gets no label; "" where it gets one."""
+    confidence = np.array([max(each.probabilities.values()) for each in predictions])
+    is_odd = np.array([each.is_unfamiliar for each in predictions])
+    found: Iterable[str] = why_abstained(confidence, is_odd, least)
+    return found
 
 
 def _explained(

@@ -97,7 +97,8 @@ class FixedFeedforward:
         activation: Any = network[1]
         second: Any = network[2]
         hidden = first(vectors)
-        weight, bias = first.weight, first.bias
+        weight = first.weight
+        bias = first.bias
         if isinstance(activation, Gated):
             before, linear = hidden.chunk(2, dim=-1)
             weight = weight.chunk(2)[1]
@@ -279,7 +280,7 @@ class FixedBlock:
         return below._replace(rows=self.past(rows) + below.rows), above, heads
 
     def past(self, rows: Float[Tensor, "N B Q D"]) -> Rows:
-        """Return rows of all tokens from those of the first Q, past the heads."""
+        """Return rows of all tokens from those of the first Q: the residual stream."""
         return F.pad(rows, (0, 0, 0, self.num_tokens - rows.shape[2]))
 
 

@@ -32,10 +32,9 @@ from headscope.heads.fixed_parts import (
     dot,
     none_of,
 )
-from headscope.model.classifier import TextClassifier
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder, EncoderBlock
-from headscope.model.ensemble import Ensemble
 from headscope.model.frozen import FrozenLayers
 from headscope.model.pooling import PaddingMask
 
@@ -195,7 +194,8 @@ class FixedNetwork:
         ids, padding, segments, *_ = [*inputs, None, None]
         networks: Any = model.members if isinstance(model, Ensemble) else [model]
         features: Any = model.features
-        states, frozen = None, None
+        states = None
+        frozen: FixedFrozen | None = None
         if features is not None:
             states, frozen = FixedFrozen.of(features, ids, padding, segments)
         found = [FixedMember.of(network, inputs, states) for network in networks]

@@ -24,6 +24,7 @@ from headscope.data.tokenizer import copied, shown_tokens, units, unknown_ids
 from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
+    NotObservedError,
     ablate,
     device_of,
     eval_mode,
@@ -33,7 +34,6 @@ from headscope.heads.capture import (
 )
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import Reading
@@ -181,18 +181,19 @@ def _read(
         if not call.is_pooling:
             calls[name] = call
 
-    def explained(reading: Reading) -> Explanation:
-        return explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
-
-    if reading is None:
+    notes = {}
+    try:
         with observe(model, keep), torch.no_grad(), eval_mode(model):
             model(*batch.inputs)
-        return calls, None, {}
-    try:
-        with observe(model, keep):
-            return calls, explained(reading), {}
     except NotObservedError as error:
-        return {}, explained(reading), {"attention": f"is not observed: {error}"}
+        if reading is None:
+            raise
+        calls = {}
+        notes = {"attention": f"is not observed: {error}"}
+    if reading is None:
+        return calls, None, notes
+    tokens = probe.text.tokens
+    return calls, explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT), notes
 
 
 def _maps_of_tokens(

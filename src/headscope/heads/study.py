@@ -21,6 +21,7 @@ from headscope.ground.errors import listed, warn
 from headscope.heads.answer import answer
 from headscope.heads.capture import (
     Change,
+    NotObservedError,
     device_of,
     eval_mode,
     headed_layers,
@@ -38,7 +39,6 @@ from headscope.heads.effects import (
     num_runs,
     outcomes,
 )
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,

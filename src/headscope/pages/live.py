@@ -8,8 +8,8 @@ from headscope.ground.errors import LivePageError, warn
 from headscope.heads.answer import layer_titles
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe
+from headscope.pages.head_view import HeadView, head_view, with_page
 from headscope.pages.pack import check_supported, live_content
-from headscope.pages.show import HeadView, head_view, with_page
 from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page

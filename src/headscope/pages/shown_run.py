@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from headscope.ground.files import home
 from headscope.model.objective import Answer
+from headscope.pages.head_view import HeadView
 from headscope.pages.live import text_view
-from headscope.pages.show import HeadView
 from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
 

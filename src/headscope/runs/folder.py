@@ -135,7 +135,7 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             tensors.pop(name, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
-        tensors = setup.renamed(tensors)
+        setup, tensors = setup.renamed(tensors)
         setup.check_weights(tensors)
         is_own = is_import_path(setup.config.model.attention)  # tried as it is built
         with nullcontext() if is_own else Undrawn():

@@ -19,12 +19,11 @@ from headscope.data.datamodule import Phase, TextDataModule, usual_length
 from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
-from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.model.checkpoint import read_checkpoint
+from headscope.heads.lightning_callback import HeadLogger
+from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.frozen import FrozenLayers
 from headscope.model.running import eval_mode
-from headscope.model.transformers_files import Checkpoint
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
 from headscope.runs.prediction import best_device

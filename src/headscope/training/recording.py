@@ -10,7 +10,7 @@ from torch import nn
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
 from headscope.heads.capture import readout_position
-from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.heads.lightning_callback import HeadLogger
 from headscope.heads.step import Probe, make_probe
 from headscope.heads.study import special_tokens
 from headscope.model.objective import Objective
