@@ -17,9 +17,8 @@ import torch
 from bert_family import write_checkpoint
 from headscope.cli import predict as predict_module
 from headscope.cli.predict import Texts, predict
-from headscope.data import ngrams
+from headscope.data import ngrams, tokenizer, units
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.tokenizer import word_spans
 from headscope.export import graph
 from headscope.export.graph import export
 from headscope.ground import plain_rows
@@ -35,7 +34,7 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
-beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows}
+beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows, "units": units}
 sys.modules |= beside  # classify.py in an export
 classify = importlib.import_module("headscope.export.classify")
 Classifier = classify.Classifier
@@ -357,20 +356,20 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
 def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run"))
     texts = ("don't pay 3.14; the  film", "the film")
-    encoding = run.tokenizer.encode(*texts)
-    numbers = np.arange(len(encoding), dtype=float)
-    found = classify.reasons(encoding, texts, numbers)
+    (read,) = units.read_texts(run.tokenizer, [texts])
+    numbers = np.arange(len(read.ids), dtype=float)
+    found = classify.reasons(read, numbers)
     sums: Counter[str] = Counter()
-    for word in word_spans(encoding, texts):
+    for word in tokenizer.units().words_of(read):
         sums[word.name] += numbers[word.start : word.end].sum()
     largest = sorted(sums.items(), key=lambda item: -item[1])[:5]
     assert found == "; ".join(f"{name} {value:+.2f}" for name, value in largest)
     assert "don't" in found or "3.14" in found
     run.tokenizer.enable_truncation(4)
-    cut = run.tokenizer.encode("the film that is cut")
     rest = f"the rest of the text {numbers[3]:+.2f}"
     for has_rest in (True, False):
-        named = classify.reasons(cut, ("the film that is cut",), numbers[: len(cut)], has_rest)
+        (cut,) = units.read_texts(run.tokenizer, [("the film that is cut",)], has_rest)
+        named = classify.reasons(cut, numbers[: len(cut.ids)])
         assert (rest in named) == has_rest
 
 

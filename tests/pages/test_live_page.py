@@ -19,7 +19,8 @@ from headscope.cli.inspect import inspect
 from headscope.cli.pages import page
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import known_ngrams
-from headscope.data.tokenizer import train_tokenizer, visible
+from headscope.data.tokenizer import train_tokenizer, unknown_ids
+from headscope.data.units import read_texts, visible
 from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe, text_of
@@ -227,7 +228,7 @@ def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> N
     rows = [(text,) for text in texts] + list(zip(texts[:150], reversed(texts), strict=False))
     found = script.evaluate(SPANS, [page_tokenizer(tokenizer, 24), rows])
     for row, (tokens, words, places) in zip(rows, found, strict=True):
-        text = text_of(tokenizer, tokenizer.encode(*row), row)
+        text = text_of(read_texts(tokenizer, [row])[0], unknown_ids(tokenizer))
         assert text.tokens == tokens, row
         assert [[*word] for word in text.words or []] == words, row
         assert [[*place] for place in text.places or []] == places, row

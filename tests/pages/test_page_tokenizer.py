@@ -19,7 +19,8 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.tokenizer import tokenizer_of, train_tokenizer
+from headscope.data.tokenizer import tokenizer_of, train_tokenizer, unknown_ids
+from headscope.data.units import ReadText
 from headscope.ground.errors import LivePageError
 from headscope.heads.step import text_of
 from headscope.pages.tokenizer import page_tokenizer
@@ -216,7 +217,7 @@ def cut_by_page(tab: Any, content: dict[str, Any], rows: Sequence[Sequence[str]]
 def shown(tokenizer: Tokenizer, row: Sequence[str]) -> dict[str, Any]:
     """Return all that the page says of a text or pair, as Python has it."""
     encoding = tokenizer.encode(*row)
-    text = text_of(tokenizer, encoding, tuple(row))
+    text = text_of(ReadText(encoding, tuple(row)), unknown_ids(tokenizer))
     return {
         "ids": encoding.ids,
         "tokens": text.tokens,

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from chromium import PageOpener
 from headscope.cli.pages import report
-from headscope.data.tokenizer import Word
+from headscope.data.units import Word
 from headscope.heads.words import TextParts, word_table
 from headscope.pages.live import live_html
 from headscope.pages.report import TextsReport, report_content, write_report

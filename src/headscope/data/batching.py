@@ -6,13 +6,13 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, starmap
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Num
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -25,7 +25,8 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.ngrams import beginning, ranges, unread, with_rest
+from headscope.data.ngrams import ranges
+from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
@@ -60,28 +61,21 @@ def encode_rows(
     is_pair = len(rows[0]) == 2
     num_cut = 0
     lengths = []
-    if tokenizer.truncation is not None:
-        max_length = tokenizer.truncation["max_length"]
-        rows = [tuple(beginning(text, max_length) for text in parts) for parts in rows]
     ids = array("i")
     segments = array("B")
     words = array("i")
     word_counts = []
-    for encoding, parts in zip(_encodings(tokenizer, rows, vocabulary is None), rows, strict=True):
-        num_cut += bool(encoding.overflowing)
-        lengths.append(len(encoding))
-        rest = [] if vocabulary is None else unread(encoding)
-        ids.fromlist(with_rest(encoding.ids, len(rest)))  # twice as fast as NumPy
+    for text in _few_at_a_time(tokenizer, rows, vocabulary is not None):
+        num_cut += bool(text.encoding.overflowing)
+        lengths.append(len(text.encoding))
+        ids.fromlist(text.ids)  # twice as fast as NumPy
         if is_pair:
-            segments.fromlist(encoding.type_ids)
+            segments.fromlist(text.encoding.type_ids)
         if vocabulary is not None:
-            tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = rest
             words.extend(
-                NO_WORD if part is None else vocabulary.number(parts[part][start:end])
-                for (start, end), part in tokens
+                NO_WORD if piece is None else vocabulary.number(piece) for piece in text.pieces()
             )
-            word_counts.append(len(tokens))
+            word_counts.append(len(text.encoding) + len(text.rest))
     starts = np.cumsum([0, *lengths], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
@@ -95,21 +89,19 @@ def encode_rows(
     )
 
 
-def _encodings(
-    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], is_fast: bool
-) -> Iterator[Encoding]:
-    """Yield what a tokenizer makes of texts or pairs: the fast way has no offsets.
+def _few_at_a_time(
+    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], has_words: bool
+) -> Iterator[ReadText]:
+    """Yield texts or pairs as a network reads them.
 
     A long text takes a hundred bytes and more a letter, so few are held at a time.
     """
-    encode = tokenizer.encode_batch_fast if is_fast else tokenizer.encode_batch
     ends = np.cumsum([sum(map(len, parts)) for parts in rows]) // CHARACTERS_AT_A_TIME
     cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(rows)]
-    for start, end in pairwise(cuts):
-        some = [parts if len(parts) == 2 else parts[0] for parts in rows[start:end]]
+    for some in starmap(slice, pairwise(cuts)):
         with panics_as_errors():
-            encodings = encode(some)
-        yield from encodings
+            texts = read_texts(tokenizer, rows[some], counts_rest=has_words, has_places=has_words)
+        yield from texts
 
 
 def encode_texts(

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
 
-from headscope.data import ngrams
+from headscope.data import ngrams, units
 from headscope.data.tokenizer import unknown_ids
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
@@ -135,8 +135,9 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder, least, config.reasons)
-            beside = [Path(str(module.__file__)) for module in (answering, ngrams, plain_rows)]
-            for file in (Path(__file__).with_name("classify.py"), *beside):
+            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+            for module in (answering, ngrams, plain_rows, units):
+                file = Path(str(module.__file__))
                 shutil.copyfile(file, folder / file.name)
             write_sums(folder)
     except OSError as error:

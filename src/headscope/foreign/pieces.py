@@ -7,7 +7,8 @@ token, spaces too (CANINE, ByT5).
 
 from collections.abc import Sequence
 
-from headscope.data.tokenizer import WORD_START, Word, units_of, visible
+from headscope.data.tokenizer import units
+from headscope.data.units import WORD_START, Word, visible
 
 OPEN = "@@"  # the next piece belongs to it
 END = "</w>"
@@ -18,7 +19,7 @@ MARKS = (JOINED, OPEN, END)
 def read_pieces(tokens: Sequence[str], special: Sequence[int]) -> tuple[list[str], list[Word]]:
     """Return the tokens as a person reads them, and the words and signs that they make up.
 
-    A word is what `headscope.data.tokenizer.units_of` takes for one; special tokens are in none.
+    A word is what `headscope.data.units.Units` takes for one; special tokens are in none.
     """
     text = ""
     places = []
@@ -26,18 +27,18 @@ def read_pieces(tokens: Sequence[str], special: Sequence[int]) -> tuple[list[str
         text += "" if is_joined else " "
         places.append((len(text), len(text) + len(letters)))
         text += letters
-    units = units_of(text)
+    numbers = units().of(text)
     words: list[Word] = []
     last: int | None = None  # the unit before; -1 of a space, which goes with the word after it
     for at, (start, end) in enumerate(places):
         if special[at]:
             last = None
             continue
-        joins = last == -1 or (start < end and last == units[start])
+        joins = last == -1 or (start < end and last == numbers[start])
         first = words.pop().start if joins else at
         name = text[places[first][0] : end].strip() or tokens[at]
         words.append(Word(visible(name), first, at + 1))
-        last = units[end - 1] if start < end else -1
+        last = numbers[end - 1] if start < end else -1
     shown = [visible(text[start:end] or " ") for start, end in places]
     return shown, words
 

@@ -21,6 +21,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
+from headscope.data.tokenizer import unknown_ids
+from headscope.data.units import ReadText
 from headscope.foreign.pieces import read_pieces
 from headscope.foreign.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.foreign.transformers_files import plain_tokenizer
@@ -123,7 +125,9 @@ class SequenceClassifier(PretrainedClassifier):
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
         known = self._with_places(encoded, texts)
         if known is not None:
-            return Probe(text_of(*known, texts, readout=readout), batch)
+            tokenizer, encoding = known
+            read = ReadText(encoding, texts)
+            return Probe(text_of(read, unknown_ids(tokenizer), readout=readout), batch)
         (mask,) = encoded["special_tokens_mask"]
         types = zip(mask, encoded["token_type_ids"][0], strict=True)
         segments = [None if is_special else kind for is_special, kind in types]

@@ -23,7 +23,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.data.tokenizer import Word
+from headscope.data.units import Word
 from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Reading

@@ -102,17 +102,27 @@ def live_html(
 def text_view(
     run: "Run",
     parts: tuple[str, ...],
-    max_tokens: int,
+    max_tokens: int | None = None,
     dtype: Dtype = "float32",
     max_mb: float = MOST_MB,
 ) -> tuple[HeadView, str]:
-    """Return every head on a text, with the page of the run; or why it is of this text alone."""
+    """Return every head on a text, with the page of the run; or why it is of this text alone.
+
+    The text is cut as the run cuts it, and to max_tokens if given.
+    """
     readout = readout_position(run.model)
     probe = make_probe(run.tokenizer, parts, None, max_tokens, run.evidence, readout)
     output = run_probe(run.model, probe, run.reading, with_ablations=True)
     record = recorded_step(run)
     effects = {name: array for name, array in record.items() if name in KNOWN}
-    view = head_view(output, None, {"run": run.folder.resolve().name}, effects)
+    notes = {"run": run.folder.resolve().name}
+    whole = len(run.read(parts).ids)
+    if len(probe.text.tokens) < whole:
+        notes["shown"] = (
+            f"max_tokens={max_tokens} cuts the text: the run reads {whole} tokens of it"
+        )
+        return with_page(head_view(output, None, notes, effects)), notes["shown"]
+    view = head_view(output, None, notes, effects)
     try:
         page = live_html(run, parts, dtype, max_mb, shown=view.text, record=record)
         return replace(view, html=page), ""

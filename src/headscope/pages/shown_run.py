@@ -33,7 +33,7 @@ class ShownRun(Run):
         larger network runs: `headscope page`.
         """
         (parts,) = self._parts([text])
-        return text_view(self, parts, self.config.data.most_tokens, "float16", MOST_MB_CELL)[0]
+        return text_view(self, parts, None, "float16", MOST_MB_CELL)[0]
 
     def report(
         self,

@@ -12,17 +12,15 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from headscope.data.ngrams import CHARACTERS
-from headscope.data.tokenizer import (
+from headscope.data.tokenizer import copied, units, unknown_ids
+from headscope.data.units import (
+    CHARACTERS,
     LANGUAGES,
     LETTER,
     SPACES,
     UNIT,
     UNSPACED,
-    copied,
     is_hidden,
-    phrase_parser,
-    unknown_ids,
 )
 from headscope.ground.errors import LivePageError, listed
 from headscope.ground.mecab import write_tokenizer_json
@@ -333,6 +331,6 @@ def _units() -> Part:
         "unit": UNIT.replace(LETTER, "LETTER"),
         "letters": _ranges_of("letters"),
         "unspaced": UNSPACED,
-        "languages": [(letters, phrase_parser(it).model) for it, letters in LANGUAGES.items()],
+        "languages": [(letters, units().phrases[it].model) for it, letters in LANGUAGES.items()],
         "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
     }

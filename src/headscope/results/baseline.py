@@ -21,9 +21,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import Tensor, nn
 
 from headscope.data.columns import numbers, row_texts
-from headscope.data.ngrams import CHARACTERS
 from headscope.data.splits import limited
-from headscope.data.tokenizer import KATAKANA
+from headscope.data.units import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, DataError, first_line, warn
 from headscope.heads.answer import points
 from headscope.heads.capture import ablate, headed_layers

@@ -273,7 +273,9 @@ class InspectConfig(WritesFile):
     run: RunFolder
     text: str = Field(description="the text")
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
-    max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
+    max_tokens: Integer | None = key(
+        None, "truncate the text to N tokens; null: as the run does", ge=2, le=MOST
+    )
     output: PathText | None = key(None, "HTML file; null: in the run folder's inspect/")
     accelerator: Device = "auto"
 

@@ -1,4 +1,4 @@
-/* Which characters, and which tokens, make up a word: as data/tokenizer.py has it. */
+/* Which characters, and which tokens, make up a word: as data/units.py has it. */
 
 /* How far before and behind a place of a text each table of BudouX looks. */
 const LOOKS = {
