@@ -303,9 +303,11 @@ def _from_python(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Te
 
 def _numbers(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Any:
     """Leave torch, as by tolist and numpy; not by the length of a text alone."""
-    if texts_in([input]) and (input.numel() > 1 or get_owners(input) is not None):
+    numbers = func(input.detach(), *args, **options)
+    is_of_words = input.numel() > 1 or get_owners(input) is not None
+    if texts_in([input]) and is_of_words and not isinstance(numbers, Tensor):  # as x.int() is
         mode.python_has_ids = True
-    return func(input.detach(), *args, **options)
+    return numbers
 
 
 def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
