@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path:
     assert report is not None
     shutil.rmtree(tmp_path / "checkpoint")
     run = load_run(report.folder)
-    assert run.config == kept_settings(report.config)
+    assert asdict(run.config) == kept_settings(report.config)
     assert read_index(report.folder / "heads").heads == [OWN[1]] * OWN[0], "not of the frozen ones"
 
     text = "a lovely film"

@@ -287,7 +287,7 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
     from fastapi.testclient import TestClient
 
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(from pathlib.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(import os.*?)```", page, re.DOTALL)
     run = write_run(tmp_path / "run")
     predicted = load_run(run).predict(HOSTILE[:7])
     shares = sorted(max(each.probabilities.values()) for each in predicted)
@@ -318,6 +318,15 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
             assert len(found.text) < 300
         for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
             assert client.post("/classify", content=content, headers=headers).status_code == 413
+        serve = importlib.import_module("serve")
+        old = serve.classifier
+        (output / "model.onnx").rename(tmp_path / "away")  # of a model that cannot be loaded
+        with pytest.raises(FileNotFoundError):
+            serve.load_again()
+        assert client.post("/classify", json={"texts": ["a"]}).status_code == 200
+        (tmp_path / "away").rename(output / "model.onnx")
+        serve.load_again()
+        assert serve.classifier is not old
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ PARTS: dict[str, Part] = {
     "looked up": lambda net, ids: net.table(ids).mean(dim=1),
     "of one dimension": lambda net, ids: torch.embedding(net.weight, ids[0]).sum(dim=0)[None],
     "rows": lambda net, ids: net.weight[ids].sum(dim=1),
+    "one by one": lambda net, ids: torch.stack([net.weight[each] for each in ids[0]]).sum(0)[None],
     "selected": lambda net, ids: net.weight.index_select(0, ids.flatten()).sum(dim=0)[None],
     "bag": lambda net, ids: net.bag(ids),
     "bag from offsets": lambda net, ids: F.embedding_bag(ids[0], net.weight, torch.tensor([0])),
@@ -84,6 +85,7 @@ LOST: dict[str, Part] = {  # of no word alone
         ids[0].bincount(minlength=V).double()[None] @ net.weight
     ),
     "length": lambda net, ids: ids.ne(0).sum(dim=1, keepdim=True).double() @ net.weight[1:2],
+    "by number": lambda net, ids: net.weight[int(ids[0, 0])][None],
     "written to a view": written,
     "in the order of ids": lambda net, ids: net.table(ids.sort().values[:, :1]).sum(dim=1),
 }

@@ -287,7 +287,7 @@ def test_the_command_chooses_examples_and_inspect_and_show_write_this_page(
     assert tab.title().endswith(
         f"run {plain.folder.name}: 6 heads, {len(load_shown(plain.folder).labels)} classes"
     )
-    parts = (".toolbar", ".text", ".adds-up", ".heads-words", ".answer")
+    parts = (".toolbar", ".prediction", ".text", ".heads-words", ".answer")
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)
     folder = plain.copy(tmp_path)
@@ -335,26 +335,29 @@ def test_every_keystroke_moves_the_prediction_but_none_within_a_composition(
     assert box.get_attribute("lang") == "ja"
 
 
-STATE = """state => [...document.querySelectorAll(`.state[data-state=${state}]`)]
-  .filter(it => it.getAttribute("aria-pressed") === "true").length"""
+STATE = """state => [...document.querySelectorAll(`.cells-table .state[data-state=${state}]`)]
+  .filter(it => it.getAttribute("aria-checked") === "true").length"""
 
 
 def test_heads_are_switched_in_any_combination_and_the_classes_are_held(
     open_page: PageOpener, run: ShownRun
 ) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
-    tab.locator(".state").first.wait_for()
+    tab.locator(".cells-table .state").first.wait_for()
     before = shares(tab)
     pair = tab.locator(".sum .class-name").all_inner_texts()
     rows = tab.locator(".cells-table .head-name").all_inner_texts()
-    off = tab.locator(".state[data-state=zero]").first
+    off = tab.locator(".cells-table .state[data-state=zero]").first
     off.click()
     tab.locator(".classes .note >> text=all heads").wait_for()
     assert tab.evaluate(STATE, "zero") == 1
     assert off.evaluate("node => node === document.activeElement")  # its row stays
     assert tab.locator(".cells-table .head-name").all_inner_texts() == rows
     assert tab.locator(".sum .class-name").all_inner_texts() == pair
-    for average in tab.locator(".state[data-state=uniform]").all():
+    off.press("ArrowLeft")  # one stop of the Tab key for each head, in which arrows choose
+    assert tab.evaluate(STATE, "uniform") == 1
+    assert tab.locator(".cells-table .state[tabindex='0']").count() == len(rows)
+    for average in tab.locator(".cells-table .state[data-state=uniform]").all():
         average.click()
     assert tab.evaluate(STATE, "uniform") == len(rows)
     tab.locator("h1").click()
@@ -427,7 +430,7 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     tab = open_page(content)
     text = "quite & dark #100% 映画"
     tab.evaluate(TYPE, text)
-    tab.locator(".state[data-state=zero]").first.click()
+    tab.locator(".cells-table .state[data-state=zero]").first.click()
     tab.locator(".classes .note").wait_for()
     tab.wait_for_url(re.compile("heads="))
     link = tab.evaluate("location.hash")
@@ -440,6 +443,8 @@ def test_the_address_is_a_link_to_the_same_text_and_view(
     tab.locator(".save summary").click()
     tab.get_by_text("Copy link").click()
     tab.get_by_text("too long for a link").wait_for()
+    tab.keyboard.press("Escape")
+    assert tab.locator(".save[open]").count() == 0
     open_page(content, link="#text=a&heads=9.9z%20x&layer=99&classes=77.1&view=no")
 
 
@@ -477,7 +482,6 @@ def test_of_a_long_text_words_are_removed_on_request_in_a_worker(
     asked.wait_for()
     tab.wait_for_timeout(1000)  # more than the rest after which words are removed
     assert tab.locator(".effects tbody tr").count() == 0
-    assert tab.workers == []
     asked.click()
     tab.locator(".effects tbody tr").first.wait_for()
     assert len(tab.workers) == 1
@@ -513,9 +517,25 @@ def test_an_empty_text_and_unknown_words_have_no_verdict(
             "A guess from letters alone" if text else "What it says without words (its class prior)"
         )
         assert f"{said}: {name} {100 * share:.1f} %" in facts.inner_text()
-    tab.evaluate(TYPE, "xqzt lovely film")  # one word of three is unknown
-    tab.get_by_text("1 of 3 tokens are unknown").wait_for()
-    assert "No verdict" not in tab.locator(".predicted").inner_text()
+
+
+def test_how_sure_is_said_of_texts_like_those_it_was_measured_on_with_all_heads_on(
+    open_page: PageOpener, run: ShownRun
+) -> None:
+    curve = [(1 - at / 100, 10 * at + 10, 9 * at + 9) for at in range(100)]
+    measured = replace(run, chosen=replace(run.chosen, most_unknown=0.4, curve=curve))
+    tab = open_page(live_html(measured, ["xqzt lovely film"]))  # one word of three is unknown
+    sure, facts = tab.locator(".sure"), tab.locator(".facts-of-text")
+    sure.get_by_text("were right").wait_for()
+    assert "nknown" not in facts.inner_text()
+    tab.locator(".cells-table .state[data-state=zero]").first.click()
+    tab.locator(".classes .note >> text=all heads").wait_for()
+    assert sure.count() == 0
+    tab.locator("h1").click()
+    tab.keyboard.press("a")
+    tab.evaluate(TYPE, "xqzt blorf lovely film")
+    sure.get_by_text("How often it is right was not measured on such texts.").wait_for()
+    assert "2 of 4 tokens. That is more than in texts of training." in facts.inner_text()
 
 
 def test_what_is_lost_without_a_word_stands_beside_its_sum(
@@ -550,7 +570,7 @@ def test_what_is_lost_without_a_word_stands_beside_its_sum(
 
 def test_it_is_said_how_many_heads_are_off_and_which(open_page: PageOpener, run: ShownRun) -> None:
     tab = open_page(live_html(run, ["a lovely film"]))
-    tab.locator(".state[data-state=zero]").nth(1).click()
+    tab.locator(".cells-table .state[data-state=zero]").nth(1).click()
     name = tab.locator(".head-name").nth(1).inner_text()
     heads = tab.locator(".head-name").count()
     tab.get_by_text(f"1 of {heads} heads off: {name}.").wait_for()

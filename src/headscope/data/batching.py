@@ -6,7 +6,7 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise, starmap
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,13 +26,14 @@ from headscope.data.evidence import (
     WordTexts,
 )
 from headscope.data.ngrams import ranges
-from headscope.data.units import read_texts
+from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 # Tokens. Texts whose lengths fall into one bucket are mixed anew in each epoch. Padded to its end,
 # batches have few shapes: a CPU's bfloat16 products are compiled anew for each shape.
 BUCKET = 8
+CHARACTERS_AT_A_TIME = 2**17  # that are tokenized
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,15 @@ def encode_rows(
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
     is_pair = len(rows[0]) == 2
-    has_words = vocabulary is not None
-    with panics_as_errors():
-        texts = read_texts(tokenizer, rows, counts_rest=has_words, has_places=has_words)
+    num_cut = 0
+    lengths = []
     ids = array("i")
     segments = array("B")
     words = array("i")
     word_counts = []
-    for text in texts:
+    for text in _few_at_a_time(tokenizer, rows, vocabulary is not None):
+        num_cut += bool(text.encoding.overflowing)
+        lengths.append(len(text.encoding))
         ids.fromlist(text.ids)  # twice as fast as NumPy
         if is_pair:
             segments.fromlist(text.encoding.type_ids)
@@ -74,17 +76,32 @@ def encode_rows(
                 NO_WORD if piece is None else vocabulary.number(piece) for piece in text.pieces()
             )
             word_counts.append(len(text.encoding) + len(text.rest))
-    starts = np.cumsum([0, *(len(text.encoding) for text in texts)], dtype=np.int64)
+    starts = np.cumsum([0, *lengths], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
         np.array(ids),
         starts,
         np.array(segments) if is_pair else None,
-        sum(bool(text.encoding.overflowing) for text in texts),
+        num_cut,
         None
         if vocabulary is None
         else WordTexts(vocabulary.words, np.array(words), of_words, np.diff(starts)),
     )
+
+
+def _few_at_a_time(
+    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], has_words: bool
+) -> Iterator[ReadText]:
+    """Yield texts or pairs as a network reads them.
+
+    A long text takes a hundred bytes and more a letter, so few are held at a time.
+    """
+    ends = np.cumsum([sum(map(len, parts)) for parts in rows]) // CHARACTERS_AT_A_TIME
+    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(rows)]
+    for some in starmap(slice, pairwise(cuts)):
+        with panics_as_errors():
+            texts = read_texts(tokenizer, rows[some], counts_rest=has_words, has_places=has_words)
+        yield from texts
 
 
 def encode_texts(

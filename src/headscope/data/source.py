@@ -14,7 +14,13 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
 from headscope.data.licenses import load_licenses
-from headscope.data.rows import check_names, format_of, read_rows
+from headscope.data.rows import (
+    ROWS_AT_A_TIME,
+    check_names,
+    format_of,
+    parquet_batches,
+    read_rows,
+)
 from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
 from headscope.ground.files import cache_folder, temporary_path
 from headscope.ground.plain_rows import Row, as_text
@@ -127,7 +133,13 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
     if format_of(paths[0]) == "parquet":
         files = [str(path) for path in paths]
         try:
-            return datasets.load_dataset("parquet", data_files=files, split="train")
+            for file in files:  # before `datasets` reads a whole row group
+                for _ in parquet_batches(file):
+                    pass
+            size = ROWS_AT_A_TIME
+            return datasets.load_dataset(
+                "parquet", data_files=files, split="train", batch_size=size
+            )
         except Exception as error:  # of `datasets` and pyarrow
             raise DataError(f"{files[0]}: cannot be read as parquet: {reason(error)}") from error
     separator = config.separator or separator

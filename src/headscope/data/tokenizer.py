@@ -45,6 +45,7 @@ MASK = "[MASK]"
 SPECIAL_TOKENS = [PADDING, UNKNOWN, CLASS, SEPARATOR, MASK]  # padding first: its id must be 0
 RECIPE = 2  # raise it when the code below trains differently, so that no cached one is used
 
+UNHEARD = "\ue000 \U0001f95a"  # of a private area, and an egg
 MOST_SPECIAL = 16  # tokens around a text or pair
 
 
@@ -59,9 +60,10 @@ def tokenizer_of(content: str) -> Tokenizer:
         tokenizer = with_literal_text(read_tokenizer_json(content))
         if max(map(tokenizer.num_special_tokens_to_add, (False, True))) > MOST_SPECIAL:
             raise ValueError(f"expected at most {MOST_SPECIAL} special tokens around a text")
+        tokenizer.no_padding()
+        tokenizer.encode(UNHEARD)  # fails where the vocabulary lacks the unknown token
     except Exception as error:  # `tokenizers` raises nothing more precise
         raise ValueError(f"is not a tokenizer.json: {error}") from error
-    tokenizer.no_padding()
     return tokenizer
 
 

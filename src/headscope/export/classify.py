@@ -15,6 +15,7 @@ unfamiliar), which model it was, and with reasons.onnx the words that decided.
 import argparse
 import base64
 import csv
+import hashlib
 import json
 import os
 import re
@@ -147,11 +148,14 @@ class Classifier:
 
 
 def session_of(model: Path) -> onnxruntime.InferenceSession:
-    """Return a graph, ready to run."""
-    model.stat()  # an error that names it, if it is missing
+    """Return a graph, ready to run; ValueError unless it is what `headscope export` wrote."""
+    content = model.read_bytes()
+    line = f"{hashlib.sha256(content).hexdigest()}  {model.name}\n"
+    if line not in model.with_name("SHA256SUMS").read_text(encoding="utf-8"):
+        raise ValueError(f"{model}: is not what was exported: SHA256SUMS has another digest")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-    return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
 
 
 def reasons(words: Sequence[Word], sums: np.ndarray) -> str:

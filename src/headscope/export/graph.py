@@ -5,6 +5,7 @@ token_type_ids [B, T], and with model.evidence ngram_ids and ngram_places [M], r
 """
 
 import base64
+import hashlib
 import json
 import logging
 import shutil
@@ -42,6 +43,7 @@ NOISY = (
 # Of the example that is traced: all different, or two sizes would be taken for one.
 SHAPE = (5, 3)  # texts, tokens
 NUM_NGRAMS = 7
+SUMS = "SHA256SUMS"
 
 
 class Graph(nn.Module):
@@ -137,12 +139,20 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
             for module in (answering, ngrams, plain_rows, units):
                 file = Path(str(module.__file__))
                 shutil.copyfile(file, folder / file.name)
+            write_sums(folder)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"
     show_line(console, f"{len(run.labels)} classes, written to {output}; {needs}:")
     show_line(console, f"python {output / 'classify.py'} texts.csv > labels.jsonl")
     return output
+
+
+def write_sums(folder: Path) -> None:
+    """Write SHA256SUMS of a folder's files, as `sha256sum --check` and classify.py read it."""
+    sums = {file.name: hashlib.sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
+    lines = [f"{found.hexdigest()}  {name}\n" for name, found in sums.items()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> None:

@@ -152,6 +152,7 @@ class FixedGates(TorchFunctionMode):
         Integers [B, T, ...] and vectors [B, T, D] have a place for each token, or several tensors
         together have; what is padding is of none. Other tensors are of the text at large.
         """
+        self.python_has_ids = False
         leaves, structure = tree_flatten(inputs)
         tensors = {at: each for at, each in enumerate(leaves) if isinstance(each, Tensor)}
         starts = first_tokens(tensors, self.num_tokens)
@@ -248,12 +249,13 @@ class FixedGates(TorchFunctionMode):
     ) -> Float[Tensor, "N B T_and_1"]:
         """Return the sums of what belongs to each token, and of what is of none, on the CPU."""
         owners: Tensor = get_owners(leaf)  # type: ignore[assignment]
-        if owners.stride(-1) == 0:
+        if owners.ndim and owners.stride(-1) == 0:
             owners = owners[..., 0]
             products = products.sum(dim=-1)
         size = (self.num_texts, self.num_tokens + 1)
         sums = torch.zeros(len(products), math.prod(size), dtype=torch.float64)
-        sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
+        products = products.reshape(len(products), -1)
+        sums.index_add_(1, owners.flatten().cpu(), products.cpu().double())
         return sums.view(len(products), *size)
 
     def of_leaves(
@@ -287,7 +289,7 @@ class FixedGates(TorchFunctionMode):
             return constant  # nothing; or what hides the numbers that it is added to
         if owners is not None:
             return self.word(constant, owners)
-        owners = self._owners_of(like)
+        owners = get_owners(like)
         shape = like.shape
         if constant.ndim == like.ndim and constant.shape[:-1] == shape[:-1]:  # it may be joined
             shape = constant.shape if constant.shape[-1] > 1 else shape
@@ -306,11 +308,6 @@ class FixedGates(TorchFunctionMode):
         leaf: Tensor = constant.clone().requires_grad_()
         self.biases.append((len(self.calls), leaf))
         return leaf
-
-    def _owners_of(self, like: Tensor) -> Owners | None:
-        """Return who owns the numbers of a tensor, or of the last sequence of its size."""
-        owners = get_owners(like)
-        return None if owners is None else expanded_owners(owners, like.shape)
 
     def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
         """Note a call of attention; texts and heads may be in one dimension."""

@@ -179,6 +179,8 @@ def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **option
 def _item(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
     """Take some numbers, or the rows of a table: input[ids], input.index_select(0, ids)."""
     index = args[-1] if args else None
+    if isinstance(index, int) and not comes_of_text(input):
+        return _from_python(mode, func, input, *args, **options)
     is_of_rows = len(args) == 1 or args[0] == 0
     if not isinstance(index, Tensor) or not is_of_rows or comes_of_text(input):
         return _moved(mode, func, input, *args, **options)
@@ -242,20 +244,18 @@ def _added_at(
 
 
 def _set_item(mode: FixedGates, func: Rule, input: Tensor, index: Any, value: Any) -> None:
-    """Write some numbers: what is written keeps its owners."""
+    """Write some numbers, as a decoder's ids are shifted: what is written keeps its owners."""
     func(input, index, value)
     texts = texts_in([*tensors_in([input, value])])
     if depends(input) or not texts:
         return
     none = mode.no_owners(input)
-    own = get_owners(value)
-    before = get_owners(input) if comes_of_text(input) else none
-    if none is None or before is None or (own is None and comes_of_text(value)):
-        mark(input, texts, None)
-        return
-    owners = before.clone()
-    owners[index] = none[index] if own is None else own
-    mark(input, texts, owners)
+    before, own = (get_owners(it) if comes_of_text(it) else none for it in (input, value))
+    mark(input, texts, None)
+    if none is not None and before is not None and own is not None:
+        owners = before.clone()
+        owners[index] = own if comes_of_text(value) else none[index]
+        set_owners(input, owners)
 
 
 def _padded(
@@ -302,8 +302,9 @@ def _from_python(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Te
 
 
 def _numbers(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Any:
-    """Leave torch, as by tolist and numpy."""
-    mode.python_has_ids |= comes_of_text(input) and not input.requires_grad
+    """Leave torch, as by tolist and numpy; not by the length of a text alone."""
+    if texts_in([input]) and (input.numel() > 1 or get_owners(input) is not None):
+        mode.python_has_ids = True
     return func(input.detach(), *args, **options)
 
 
@@ -474,7 +475,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("scatter_add", "index_add"), _added_at),
     **dict.fromkeys(("linear_dynamic", "linear_dynamic_fp16"), _quantized_linear),
     **dict.fromkeys(("detach", "data"), _detached),
-    **dict.fromkeys(("tolist", "numpy", "array"), _numbers),
+    **dict.fromkeys(("tolist", "numpy", "array", "item", "int", "index"), _numbers),
     "requires_grad": _gradient_flag,
     **dict.fromkeys(("tensor", "as_tensor"), _from_python),
     "setitem": _set_item,

@@ -144,7 +144,8 @@ def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) ->
     with ExitStack() as stack:
         stack.enter_context(eval_mode(model))  # no other thread runs it meanwhile
         for name, module in model.named_modules():
-            stack.callback(module.register_forward_hook(partial(keep, name)).remove)
+            if not isinstance(module, torch.jit.ScriptModule):  # which cannot be looked into
+                stack.callback(module.register_forward_hook(partial(keep, name)).remove)
         gates, _ = stack.enter_context(_fixed_gates(model, inputs, num_tokens))
         for title, output in outputs:
             signs = torch.linspace(-1, 1, output.numel()).to(output).view(output.shape)

@@ -14,6 +14,7 @@ tokens, S places of a sequence that is looked up.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -236,14 +237,10 @@ def _starts_of(sizes: Sequence[int], num_tokens: int) -> list[int | None]:
 
     It has all tokens, or it is a part of a text that is given in several, one after the other.
     """
-    starts: list[int | None] = [0 if size == num_tokens else None for size in sizes]
-    parts: list[int] = []
-    for number, size in enumerate(sizes):
-        if size == num_tokens:
-            continue
-        parts.append(number)
-        if sum(sizes[part] for part in parts) == num_tokens:
-            for part in parts:
-                starts[part] = sum(sizes[each] for each in parts if each < part)
-            parts = []
-    return starts
+    parts = [size for size in sizes if size != num_tokens]
+    firsts = [end - size for end, size in zip(accumulate(parts), parts, strict=True)]
+    is_whole = sum(parts) % num_tokens == 0
+    pairs = zip(firsts, parts, strict=True)
+    is_whole = is_whole and all(at % num_tokens + size <= num_tokens for at, size in pairs)
+    starts = iter([at % num_tokens if is_whole else None for at in firsts])
+    return [0 if size == num_tokens else next(starts) for size in sizes]

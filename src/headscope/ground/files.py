@@ -28,14 +28,17 @@ TRY_ANOTHER = "choose another run, or train again"
 
 @contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """Yield a free path beside `path`, which an OSError names; what is left there is removed."""
+    """Yield a free path beside `path`, which an error names; what is left there is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{PARTIAL}{uuid.uuid4().hex}{path.suffix}")
     try:
         yield temporary
-    except OSError as error:
-        if error.errno is not None:
+    except Exception as error:  # of a library, which may name the temporary file in its message
+        own = [str(each).replace(temporary.name, path.name) for each in error.args]
+        error.args = tuple(own) if temporary.name in str(error) else error.args
+        if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path)
+            error.strerror = str(error.strerror).replace(temporary.name, path.name)
         raise
     finally:
         if temporary.is_dir():
@@ -102,6 +105,18 @@ def new_folder(path: Path) -> Path:
 def home(path: str | Path) -> Path:
     """Return a path with "~" at its start replaced by the home directory, if that user exists."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
+
+
+def without_home(value: Any) -> Any:
+    """Return settings, or one of them, with "~" for the home directory, which has a user's name.
+
+    `home` is the way back. What it gives is written into files that others get.
+    """
+    if isinstance(value, dict):
+        return {key: without_home(each) for key, each in value.items()}
+    folder = f"{home('~')}{os.sep}"
+    is_below = isinstance(value, str) and value.startswith(folder) and len(folder) > 2
+    return f"~{os.sep}{value.removeprefix(folder)}" if is_below else value
 
 
 def check_links(folder: Path) -> None:

@@ -1,10 +1,45 @@
-"""Sheets of Excel by pandas, read as a csv file would be."""
+"""Sheets of Excel, read as a csv file would be."""
 
+import json
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from io import TextIOWrapper
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
 
-from headscope.ground.errors import DataError, first_line, warn
-from headscope.ground.plain_rows import Row
+from headscope.ground.errors import DataError, warn
+from headscope.ground.plain_rows import Lines, Row, csv_rows
+
+# calamine holds rows x columns at once, and ends the process where memory does not allow it: so a
+# process of its own reads the sheet. It prints the names of all sheets, then the first as csv.
+READER = """
+import csv, json, sys
+from datetime import date, datetime
+from contextlib import suppress
+from python_calamine import SheetTypeEnum, load_workbook
+with suppress(ImportError):  # on Windows
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+def text(cell):
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    is_day = isinstance(cell, date) and not isinstance(cell, datetime)
+    return f"{cell} 00:00:00" if is_day else str(cell)
+
+try:
+    book = load_workbook(sys.argv[1])
+    names = [each.name for each in book.sheets_metadata if each.typ == SheetTypeEnum.WorkSheet]
+    sys.stdout.reconfigure(encoding="utf-8", newline="")
+    print(json.dumps(names))
+    table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    rows = (map(text, row) for row in book.get_sheet_by_name(names[0]).iter_rows())
+    table.writerows(row for row in map(list, rows) if len(row) == 1 or any(row))
+except Exception as error:
+    sys.exit(str(error) or type(error).__name__)
+"""
 
 
 def sheet_rows(path: str) -> Iterator[Row]:
@@ -16,13 +51,24 @@ def sheet_rows(path: str) -> Iterator[Row]:
     """
     if find_spec("python_calamine") is None:
         raise DataError(f"{path}: needs python-calamine: pip install -e '.[excel]'")
-    import pandas as pd
-
-    try:
-        sheets = pd.read_excel(path, None, dtype=str, keep_default_na=False, engine="calamine")
-    except Exception as error:  # calamine has classes of its own
-        raise ValueError(f"cannot be read as xlsx: {first_line(error)}") from error
-    name, frame = next(iter(sheets.items()))
-    if len(sheets) > 1:
-        warn(f"{path}: the first of {len(sheets)} sheets is read, {name}")
-    yield from frame[(frame != "").any(axis=1)].to_dict("records")
+    with (
+        TemporaryFile("w+", encoding="utf-8") as problem,
+        Popen([sys.executable, "-c", READER, path], stdout=PIPE, stderr=problem) as reader,
+    ):
+        assert reader.stdout is not None
+        lines = Lines(TextIOWrapper(reader.stdout, "utf-8", newline=""))
+        try:
+            names = json.loads(next(iter(lines), "[]"))
+            if len(names) > 1:
+                warn(f"{path}: the first of {len(names)} sheets is read, {names[0]}")
+            for row in csv_rows(lines, ",", is_guarded=False):
+                yield row
+                lines.held = 0
+        finally:
+            lines.file.close()  # a reader of no more rows is ended
+        if reader.wait():
+            problem.seek(0)
+            reason = problem.read().strip().rpartition("\n")[2]
+            if reader.returncode < 0:
+                reason = "it takes more than 1.5 GB or a minute; save it as csv in UTF-8"
+            raise ValueError(f"cannot be read as xlsx: {reason}")

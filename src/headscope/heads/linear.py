@@ -4,7 +4,7 @@
 (`headscope.heads.fixed_parts`). With these held fixed the network is linear, so a sum of logits
 goes back to the tokens by plain products, which `torch.export` takes and pages/static/shares.js
 speaks: `words` goes back once; `shares_at` once for each point of `headscope.heads.shares`, and
-from the output of each head to the tokens. `headscope.heads.fixed_gates` does the same for any
+from the output of each head to the tokens. `headscope.foreign.fixed_gates` does the same for any
 network by torch's gradients, and is held against it.
 
 Shape letters: B texts, T tokens, H heads, E head width, D model width, C classes, N sums that are

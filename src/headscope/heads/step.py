@@ -290,7 +290,9 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
-        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/size": np.array(study.sets.sizes[study.sets.place], dtype=np.int32),
+        "sets/accuracy": np.array([each.after for each in study.kept], dtype=np.float32),
+        "sets/changes": np.array([[each.low, each.high] for each in study.kept], dtype=np.float32),
         "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 

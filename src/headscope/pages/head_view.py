@@ -19,6 +19,7 @@ from headscope.heads.step import ProbeOutput, page_text, study_arrays, text_numb
 from headscope.heads.study import Study
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Arrays, PageText
+from headscope.runs.abstaining import accuracy_curve
 from headscope.tab.html import texts_page, write_page
 
 MOST_CLASSES = 5  # in a summary
@@ -142,5 +143,9 @@ def with_page(view: HeadView) -> HeadView:
     """Return a view with the page of this one text."""
     assert view.text is not None, "head_view gives it"
     layers = layer_titles([*view.maps])
-    html = texts_page("Attention heads", layers, list(view.probabilities), [view.text])
+    sure = None
+    if view.study is not None:
+        confidence, is_right = view.study.sure.T
+        sure = {"curve": accuracy_curve(confidence, is_right == 1)}
+    html = texts_page("Attention heads", layers, list(view.probabilities), [view.text], sure)
     return replace(view, html=html)

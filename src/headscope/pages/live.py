@@ -28,7 +28,9 @@ KNOWN = {
     "answer/details",
     "sets/heads",
     "sets/enough",
+    "sets/size",
     "sets/accuracy",
+    "sets/changes",
     "sets/texts",
     "roles",
     "roles/score",
@@ -113,7 +115,7 @@ def text_view(
     output = run_probe(run.model, probe, run.reading, with_ablations=True)
     record = recorded_step(run)
     effects = {name: array for name, array in record.items() if name in KNOWN}
-    notes = {"run": str(run.folder)}
+    notes = {"run": run.folder.resolve().name}
     whole = len(run.read(parts).ids)
     if len(probe.text.tokens) < whole:
         notes["shown"] = (

@@ -7,6 +7,7 @@ by name: LivePageError.
 import base64
 import gzip
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from headscope.model.objective import MultiLabel, thresholds_of
 from headscope.pages.tokenizer import page_tokenizer
 from headscope.record.reader import pack
 from headscope.settings.checks import flatten
+from headscope.settings.config import is_local
 
 if TYPE_CHECKING:
     from headscope.runs.run import Run
@@ -71,4 +73,6 @@ def check_supported(run: "Run") -> None:
     for key, expected in SUPPORTED.items():
         if settings[key] not in expected:
             known = " or ".join("null" if value is None else str(value) for value in expected)
-            raise LivePageError(f"{key}: expected {known}, got {settings[key]}")
+            given = settings[key]
+            got = Path(given).name if is_local(str(given)) else given
+            raise LivePageError(f"{key}: expected {known}, got {got}")

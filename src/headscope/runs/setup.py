@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError
-from headscope.ground.files import digest
+from headscope.ground.files import digest, without_home
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import Ensemble, TextClassifier
@@ -158,7 +158,7 @@ class Setup:
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""
         content: dict[str, Any] = {
-            "settings": asdict(kept_settings(self.config)),
+            "settings": kept_settings(self.config),
             "labels": self.labels,
             "digests": self.digests,
         }
@@ -170,10 +170,8 @@ class Setup:
         return {"tokenizer": write_tokenizer_json(self.tokenizer), **texts}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the keys of n-grams and texts."""
-        ngrams = None if self.evidence is None else self.evidence.tensor()
-        tensors = {NGRAMS: ngrams, LEARNED: self.learned}
-        return {name: keys for name, keys in tensors.items() if keys is not None}
+        """Return the keys of n-grams."""
+        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
 
     @classmethod
     def read(
@@ -192,6 +190,8 @@ class Setup:
         config = config_of(from_json(metadata["settings"]), path)
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels: expected different names, got one twice")
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.most_tokens)
         encoder = None
@@ -256,9 +256,11 @@ def fixed_settings(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def kept_settings(config: TrainConfig) -> TrainConfig:
+def kept_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
-    return with_absolute_paths(override(config, {"resume": None, "data.cache_dir": None}))
+    kept = override(config, {"resume": None, "data.cache_dir": None})
+    found: dict[str, Any] = without_home(asdict(with_absolute_paths(kept)))
+    return found
 
 
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:

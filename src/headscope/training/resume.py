@@ -43,6 +43,9 @@ def load_last(folder: Path, own: Collection[str] = ()) -> Resumed | None:
     if not path.exists() and not (folder / WEIGHTS).exists():
         return None
     with reading(path, folder):
+        with zipfile.ZipFile(path) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"{damaged} is not what was written: its checksum is another")
         content = _content(path)
         kept = content["setup"]
         setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, own)

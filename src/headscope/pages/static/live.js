@@ -11,13 +11,14 @@ import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
 import { pairOf } from "./pair.js";
 import { html } from "./preact.js";
-import { Report } from "./report.js";
+import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
 import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
+const REST = 300; // milliseconds after which a head is tried without
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
@@ -42,6 +43,8 @@ class Live {
   constructor(store) {
     Object.assign(this, { store, classifier: null, parts: [], turn: 0, whole: null });
     this.words = new Set(); // of the text whose classes are held
+    const examples = page.live.examples.map(({ parts, label }) => [parts.join(JOIN), label]);
+    this.labels = new Map([...(page.report ? givenLabels(page.report) : []), ...examples]);
     store.subscribe(["pair"], () => (this.words = this.wordsRead()));
     store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
   }
@@ -91,12 +94,31 @@ class Live {
 
   /* The log-odds of another text under the heads that are ablated now, by a Worker; where there is
      none by the page, and null where its reader has gone on. */
-  async logOdds(text) {
-    const { classifier, store } = this;
+  async logOdds(text, ablated = this.store.ablated) {
+    const { classifier } = this;
     const parts = text.split(JOIN);
     this.reader ??= new Reader(classifier);
-    const found = await this.reader.logOdds(parts, store.ablated);
-    return found ?? this.work(classifier.logOdds(parts, store.ablated));
+    const found = await this.reader.logOdds(parts, ablated);
+    return found ?? this.work(classifier.logOdds(parts, ablated));
+  }
+
+  /* Each class's probability with one more head off, once no key came for a while. */
+  async without(layer, head) {
+    const { store } = this;
+    const { maps, ablated } = store;
+    const place = `${layer},${head}`;
+    const isHere = () => store.maps === maps && store.layer === layer && store.head === head;
+    await new Promise((resolve) => setTimeout(resolve, REST));
+    const known = store.without?.of === maps ? store.without.heads : new Map();
+    if (!isHere() || known.has(place) || ablated.has(place) || !this.classifier) return;
+    const logOdds = await this.logOdds(this.parts.join(JOIN), new Map(ablated).set(place, "zero"));
+    if (logOdds === null || !isHere()) return;
+    const odds = logOdds.map((each) => Math.exp(each - Math.max(...logOdds)));
+    const all = odds.reduce((sum, each) => sum + each, 0);
+    const shares = odds.map((each) => each / all);
+    const ofLabels = logOdds.map((each) => 1 / (1 + Math.exp(-each)));
+    const own = maps.values("given") === null ? shares : ofLabels;
+    store.set({ without: { of: maps, heads: new Map(known).set(place, own) } });
   }
 
   /* Remove words of the text that is read. */
@@ -106,7 +128,8 @@ class Live {
 
   compute(parts, ablations) {
     const { store } = this;
-    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair });
+    const { index } = page;
+    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair, index });
     return this.work(this.classifier.steps(parts, { ablations, choose }));
   }
 
@@ -126,8 +149,7 @@ class Live {
   /* Put a text and what comes of it into the store, at once. */
   show({ maps, text: read, probabilities, logits }, since) {
     const { store, parts } = this;
-    const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
-    const label = page.live.examples.find(isPart)?.label ?? null;
+    const label = this.labels.get(parts.join(JOIN)) ?? null;
     const text = { ...read, label, notes: {} };
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
     const ofText = { index: { ...page.index, texts: [text] }, lit: null, query: 0, key: null };
@@ -186,6 +208,7 @@ export async function render() {
     return;
   }
   const store = newStore();
+  store.learned = page.report?.words ?? null;
   const { pair, examples, dtype } = page.live;
   const typed = pair ? ["", ""] : [""];
   store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
@@ -200,6 +223,7 @@ export async function render() {
   mount(store, {
     box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
+    without: (layer, head) => live.without(layer, head),
     mind: () => html`<${Mind}
       store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
       ask=${() => live.changeMind(true)}

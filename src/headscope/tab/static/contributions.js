@@ -12,7 +12,7 @@
    table.rows      [{kind: "head", layer, head, cells, sum} ..., the largest first;
                    {kind: "past", cells, sum}?: what passes no head, where that is not 0;
                    {kind: "rest", cells, sum}?]: of heads that are not known
-   table.foot      {cells, sum}: the words, their numbers those of the bar; sum: the log-odds
+   table.foot      {cells, sum}: the words, their numbers those of the text; sum: the log-odds
    table.missed    of `foot.sum` what is in no row, 0 where all is
    found.enough()  how many of the first rows make nine tenths of what heads bring
    found.passed(layer, head)  {values [rows * tokens], rows}: what passes from each key at each
@@ -33,7 +33,7 @@ const ENOUGH = 0.9; // of what heads bring, by size
 
 class Contributions {
   constructor(arrays, [asked, against]) {
-    Object.assign(this, { asked, against, arrays, byUnit: new Map() });
+    Object.assign(this, { asked, against, arrays, byUnit: new Map(), maps: new Map() });
     const valuesOf = (name) => arrays.get(`${PREFIX}${name}`).values;
     const classes = Array.from(valuesOf("classes"));
     const [own, other] = [asked, against].map((place) => classes.indexOf(place));
@@ -112,7 +112,9 @@ class Contributions {
     if (this.asked !== asked || this.against !== against) return null;
     const [, heads, rows, keys] = maps.shape;
     const start = (layer * heads + head) * rows * keys;
-    return { values: maps.values.subarray(start, start + rows * keys), rows };
+    const kept = this.maps.get(start) ?? maps.values.subarray(start, start + rows * keys);
+    this.maps.set(start, kept); // what is drawn of it stays
+    return { values: kept, rows };
   }
 
   /* The largest size of what passes from a key at a query, of all heads. */
@@ -185,7 +187,7 @@ class Contributions {
 }
 
 /* The sum of a line of tokens over some units. */
-function sumIn(line, places, units) {
+export function sumIn(line, places, units) {
   return sumOf(places.map((at) => sumOf(line.subarray(units[at].start, units[at].end))));
 }
 
