@@ -20,7 +20,7 @@ from headscope.data.evidence import (
     log_count_ratios,
 )
 from headscope.data.ngrams import tokens_of_words
-from headscope.data.tokenizer import train_tokenizer, trained_tokenizer, units
+from headscope.data.tokenizer import train_tokenizer, trained_tokenizer, word_units
 from headscope.data.units import REST, read_texts, sections
 from headscope.settings.config import TokenizerConfig
 
@@ -299,7 +299,7 @@ def test_the_rest_of_a_text_is_spread_over_its_last_tokens(tmp_path: Path) -> No
     assert np.bincount(counted)[15:].tolist() == [10, 9, 10, 9, 9]
     assert set(encoded.evidence.of([0]).places.tolist()) == set(range(1, 20))
     (text,) = texts[0]
-    *before, last = units().words_of(read_texts(tokenizer, [(text,)], counts_rest=True)[0])
+    *before, last = word_units().words_of(read_texts(tokenizer, [(text,)], counts_rest=True)[0])
     assert [word.name for word in before] == text.split()[:14]
     assert last == (REST, 15, 20)
 

@@ -1,8 +1,13 @@
 """Which tokens make up a word: pieces are joined, words without spaces are cut, special tokens are none."""
 
+import ast
 import re
+import sys
 from functools import cache
+from itertools import accumulate
+from pathlib import Path
 
+import budoux
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +21,8 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.tokenizer import train_tokenizer, units
+from headscope.data import units as module
+from headscope.data.tokenizer import train_tokenizer, word_units
 from headscope.data.units import ReadText, Word
 from headscope.settings.config import TokenizerConfig
 
@@ -72,7 +78,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 
 def words_of(tokenizer: Tokenizer, *texts: str) -> list[Word]:
-    return units().words_of(ReadText(tokenizer.encode(*texts), texts))
+    return word_units().words_of(ReadText(tokenizer.encode(*texts), texts))
 
 
 def words(kind: str, *texts: str) -> list[str]:
@@ -94,7 +100,7 @@ def test_pieces_of_every_kind_of_tokenizer_are_joined_into_the_same_words(
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram", "gpt"])
 def test_the_words_of_a_pair_are_of_one_text_and_special_tokens_are_no_words(kind: str) -> None:
     encoding = tokenizer_of(kind).encode("a refund", "refund or")
-    found = units().words_of(ReadText(encoding, ("a refund", "refund or")))
+    found = word_units().words_of(ReadText(encoding, ("a refund", "refund or")))
     assert [word.name for word in found] == ["a", "refund", "refund", "or"]
     covered = {at for word in found for at in range(word.start, word.end)}
     special = {at for at, side in enumerate(encoding.sequence_ids) if side is None}
@@ -129,7 +135,7 @@ def test_whatever_the_text_each_token_is_in_one_word_and_each_name_is_of_the_tex
     texts = (first,) if second is None else (first, second)
     encoding = tokenizer_of(kind).encode(*texts)
     read = ReadText(encoding, texts)
-    found = units().words_of(read)
+    found = word_units().words_of(read)
     covered = [at for word in found for at in range(word.start, word.end)]
     assert covered == [at for at, side in enumerate(encoding.sequence_ids) if side is not None]
     assert all(word.name for word in found)
@@ -140,10 +146,30 @@ def test_whatever_the_text_each_token_is_in_one_word_and_each_name_is_of_the_tex
 @settings(deadline=None, max_examples=150)
 @given(st.text(max_size=40))
 def test_units_are_runs_that_hold_every_character_once(text: str) -> None:
-    numbers = units().of(text)
+    numbers = word_units().of(text)
     assert len(numbers) == len(text)
     assert numbers == sorted(numbers)
     assert {*numbers} == {*range(len({*numbers}))}
     for at in range(1, len(text)):
         if re.fullmatch("[A-Za-z0-9]{2}", text[at - 1 : at + 1]):
             assert numbers[at - 1] == numbers[at], "letters and digits are never cut"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text("請求に被扣款カーดีมากไทย。、0aé", max_size=30))
+def test_texts_are_cut_where_budoux_cuts_them(text: str) -> None:
+    load = {
+        "ja": budoux.load_default_japanese_parser,
+        "zh-hans": budoux.load_default_simplified_chinese_parser,
+        "th": budoux.load_default_thai_parser,
+    }
+    for language, phrases in word_units().phrases.items():
+        starts = [0, *accumulate(map(len, load[language]().parse(text)))][1:-1]
+        assert [at for at in range(1, len(text)) if phrases.begins_at(text, at)] == starts
+
+
+def test_the_file_that_is_copied_beside_an_export_needs_tokenizers_alone() -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {getattr(node, "module", None) or node.names[0].name for node in imports}
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"tokenizers"}

@@ -17,7 +17,7 @@ import torch
 from bert_family import write_checkpoint
 from headscope.cli import predict as predict_module
 from headscope.cli.predict import Texts, predict
-from headscope.data import ngrams, tokenizer, units
+from headscope.data import ngrams, units
 from headscope.data.batching import TextBatches, encode_texts
 from headscope.export import graph
 from headscope.export.graph import export
@@ -353,24 +353,30 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
     assert whys == {"", "confidence", "unfamiliar"}
 
 
-def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:
-    run = load_run(write_run(tmp_path / "run"))
-    texts = ("don't pay 3.14; the  film", "the film")
-    (read,) = units.read_texts(run.tokenizer, [texts])
-    numbers = np.arange(len(read.ids), dtype=float)
-    found = classify.reasons(read, numbers)
-    sums: Counter[str] = Counter()
-    for word in tokenizer.units().words_of(read):
-        sums[word.name] += numbers[word.start : word.end].sum()
-    largest = sorted(sums.items(), key=lambda item: -item[1])[:5]
-    assert found == "; ".join(f"{name} {value:+.2f}" for name, value in largest)
-    assert "don't" in found or "3.14" in found
-    run.tokenizer.enable_truncation(4)
-    rest = f"the rest of the text {numbers[3]:+.2f}"
-    for has_rest in (True, False):
-        (cut,) = units.read_texts(run.tokenizer, [("the film that is cut",)], has_rest)
-        named = classify.reasons(cut, numbers[: len(cut.ids)])
-        assert (rest in named) == has_rest
+PLACES = [
+    "この映画はとても良い映画だった。コーヒーもカードも東京で無償",
+    "यह फ़िल्म बहुत अच्छी थी, हिन्दी में",
+    "หนังเรื่องนี้ดีมาก ไทย",
+    "我被重复扣款两次，请退款",
+    "👨‍👩‍👧 🇯🇵 👍🏽! 1️⃣ 3.14",
+    "don't pay 3.14; the  film was\u200b lovely",
+    "the film was lovely and quite warm " * 9,  # the rest of which counts
+]
+
+
+@pytest.mark.parametrize("kind", ["words", pytest.param("bpe", marks=pytest.mark.slow)])
+def test_reasons_are_those_of_predict(kind: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", kind=kind)
+    texts = tmp_path / "a.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": text}) for text in PLACES), encoding="utf-8")
+    output = str(tmp_path / "b.jsonl")
+    predict(PredictConfig(str(run), str(texts), output, reasons=True, accelerator="cpu"))
+    theirs = Path(output).read_text("utf-8").splitlines()
+    ours = Classifier(exported(run, reasons=True)).predict(PLACES)
+    assert [row["reasons"] for row in ours] == [json.loads(line)["reasons"] for line in theirs]
+    words = {part.rsplit(" ", 1)[0] for row in ours for part in row["reasons"].split("; ")}
+    assert "the rest of the text" in words
+    assert len(words & {"映画だった", "अच्छी", "हिन्दी", "👨<U+200D>👩<U+200D>👧", "don't"}) > 1
 
 
 def test_a_long_word_is_not_kept(tmp_path: Path) -> None:

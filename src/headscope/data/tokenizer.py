@@ -177,7 +177,7 @@ def unknown_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 @cache
-def units() -> Units:
+def word_units() -> Units:
     """Return what knows the words of a text, with the models of BudouX."""
     japanese = budoux.load_default_japanese_parser()
     chinese = budoux.load_default_simplified_chinese_parser()

@@ -180,7 +180,6 @@ class Phrases:
     """A model of BudouX: a phrase begins where the scores of the letters around are half of all."""
 
     def __init__(self, model: Tables) -> None:
-        self.model = model
         self.tables = [(*LOOKS[name], scores) for name, scores in model.items()]
         self.half = sum(sum(scores.values()) for scores in model.values()) / 2
 
@@ -201,6 +200,7 @@ class Units:
     """
 
     def __init__(self, models: Mapping[str, Tables]) -> None:
+        self.models = models
         self.phrases = {language: Phrases(model) for language, model in models.items()}
 
     def of(self, text: str) -> list[int]:

@@ -33,13 +33,10 @@ from answering import share_of_unknown, why_abstained
 from ngrams import NO_KEY, context_keys, numbers_of, ranges, tokens_of_words, word_keys
 from plain_rows import Row, as_text, format_of, renamed, rows_of
 from tokenizers import Tokenizer
-from units import CHARACTERS, REST, ReadText, is_character, normal_form, read_texts
+from units import ReadText, Units, Word, is_character, normal_form, read_texts
 
 TOKENS_PER_BATCH = 2048  # padding included
 MOST_KEPT = 64  # letters of a piece whose word is kept
-# Which tokens are one word: letters with apostrophes inside (don't), and points of a number (3.14).
-LETTER = rf"[^\W{CHARACTERS}]"
-WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
 WORDS_OF_REASON = 5
 # What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -50,8 +47,11 @@ class Classifier:
 
     def __init__(self, folder: str | Path = ".") -> None:
         self.session = session_of(Path(folder, "model.onnx"))
-        reasons = Path(folder, "reasons.onnx")
-        self.words = session_of(reasons) if reasons.exists() else None
+        self.words: onnxruntime.InferenceSession | None = None
+        if (graph := Path(folder, "reasons.onnx")).exists():
+            self.words = session_of(graph)
+            models = self.words.get_modelmeta().custom_metadata_map["budoux"]
+            self.units = Units(json.loads(models))
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
@@ -105,7 +105,7 @@ class Classifier:
         if self.words is not None:
             (words,) = self.words.run(["words"], tensors)
             for row, text, sums in zip(rows, texts, words, strict=True):
-                row["reasons"] = reasons(text, sums)
+                row["reasons"] = reasons(self.units.words_of(text), sums)
         return [row | {"model": self.model} for row in rows]
 
     def tensors(self, texts: list[ReadText]) -> dict[str, np.ndarray]:
@@ -158,24 +158,14 @@ def session_of(model: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
 
 
-def reasons(text: ReadText, sums: np.ndarray) -> str:
-    """Return the words that add most, such as `proprietary +2.60; under -0.41`.
-
-    With the rest of a cut text, if its last tokens carry it.
-    """
-    word_at = [[unit[0] for unit in WORD.finditer(part) for _ in unit[0]] for part in text.parts]
-    words: Counter[str] = Counter()
-    pieces = zip(text.encoding.offsets, text.sides, sums.tolist(), strict=False)
-    for (start, end), side, value in pieces:
-        if side is not None and start < end:
-            piece = text.parts[side][start:end]
-            letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
-            words[word_at[side][end - len(letters)]] += value
-    if text.carriers:
-        length = len(text.encoding)
-        words[REST] += sums[length - text.carriers : length].sum()
-    largest = sorted(words.items(), key=lambda item: -abs(item[1]))
-    return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
+def reasons(words: Sequence[Word], sums: np.ndarray) -> str:
+    """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+    of_words: Counter[str] = Counter()
+    for name, start, end in words:
+        of_words[name] += sums[start:end].sum()
+    largest = sorted(of_words.items(), key=lambda item: -abs(item[1]))[:WORDS_OF_REASON]
+    shown = [(name, f"{value:+.2f}") for name, value in largest]
+    return "; ".join(f"{name} {text if float(text) else text[1:]}" for name, text in shown)
 
 
 def word_of(piece: str) -> str:

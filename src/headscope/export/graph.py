@@ -21,7 +21,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from headscope.data import ngrams, units
-from headscope.data.tokenizer import unknown_ids
+from headscope.data.tokenizer import unknown_ids, word_units
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
@@ -176,6 +176,7 @@ def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> No
         model.save(folder / "model.onnx", external_data=False)
         if reasons:
             model = _exported(WordsGraph(run).eval(), inputs, ["words"])
+            model.model.metadata_props["budoux"] = json.dumps(word_units().models)
             model.save(folder / "reasons.onnx", external_data=False)
     except (OSError, RunError):
         raise

@@ -7,7 +7,7 @@ token, spaces too (CANINE, ByT5).
 
 from collections.abc import Sequence
 
-from headscope.data.tokenizer import units
+from headscope.data.tokenizer import word_units
 from headscope.data.units import WORD_START, Word, visible
 
 OPEN = "@@"  # the next piece belongs to it
@@ -27,7 +27,7 @@ def read_pieces(tokens: Sequence[str], special: Sequence[int]) -> tuple[list[str
         text += "" if is_joined else " "
         places.append((len(text), len(text) + len(letters)))
         text += letters
-    numbers = units().of(text)
+    numbers = word_units().of(text)
     words: list[Word] = []
     last: int | None = None  # the unit before; -1 of a space, which goes with the word after it
     for at, (start, end) in enumerate(places):

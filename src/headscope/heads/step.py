@@ -20,7 +20,7 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.tokenizer import copied, shown_tokens, units, unknown_ids
+from headscope.data.tokenizer import copied, shown_tokens, unknown_ids, word_units
 from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
@@ -129,7 +129,7 @@ def text_of(
         segments=read.sides if len(read.parts) == 2 else None,
         special=np.flatnonzero(read.encoding.special_tokens_mask[own]).tolist(),
         readout=readout,
-        words=[*units().words_of(read)],
+        words=[*word_units().words_of(read)],
         places=places,
         unknown=np.flatnonzero(np.isin(read.encoding.ids[own], unknown)).tolist() or None,
     )

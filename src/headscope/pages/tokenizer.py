@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from headscope.data.tokenizer import copied, units, unknown_ids
+from headscope.data.tokenizer import copied, unknown_ids, word_units
 from headscope.data.units import (
     CHARACTERS,
     LANGUAGES,
@@ -331,6 +331,6 @@ def _units() -> Part:
         "unit": UNIT.replace(LETTER, "LETTER"),
         "letters": _ranges_of("letters"),
         "unspaced": UNSPACED,
-        "languages": [(letters, units().phrases[it].model) for it, letters in LANGUAGES.items()],
+        "languages": [(letters, word_units().models[it]) for it, letters in LANGUAGES.items()],
         "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
     }

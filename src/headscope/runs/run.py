@@ -18,7 +18,7 @@ from torch import Tensor
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
 from headscope.data.rows import as_list
-from headscope.data.tokenizer import shown_tokens, units
+from headscope.data.tokenizer import shown_tokens, word_units
 from headscope.data.units import ReadText, Word, read_texts
 from headscope.ground.errors import RunError, listed
 from headscope.ground.files import home
@@ -218,7 +218,7 @@ class Run:
 
     def words_of(self, parts: tuple[str, ...]) -> list[Word]:
         """Return the words of a text or pair, and the rest of a text that is cut if it counts."""
-        return units().words_of(self.read(parts))
+        return word_units().words_of(self.read(parts))
 
     def read(self, parts: tuple[str, ...]) -> ReadText:
         """Return a text or pair as the network reads it."""
