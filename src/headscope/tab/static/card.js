@@ -1,5 +1,6 @@
 /* The chosen head in sentences, and all heads as strips of the answer's row. */
 
+import { allHeads } from "./answer.js";
 import { contributionsOf, sumIn } from "./contributions.js";
 import { looksOf, namesOf } from "./looks.js";
 import { Thumbnail, Scale, mapOf, mostOf } from "./map.js";
@@ -117,7 +118,7 @@ function offLine(store, found) {
 function stripsOf(store, found) {
   const { maps, layer, head } = store;
   const heads = found.heads.slice(0, STRIPS);
-  const all = found.heads.length;
+  const all = allHeads(store).length;
   const strips = heads.map((each) => {
     const isChosen = each.layer === layer && each.head === head;
     const name = store.headName(each.layer, each.head);
@@ -132,8 +133,8 @@ function stripsOf(store, found) {
     const pressed = { "aria-pressed": String(isChosen) };
     return button(words, choose, { name: "strip-of", ...own, ...pressed });
   });
-  const most = t`The ${STRIPS} largest of ${all} heads: where the answer’s row looks`;
-  const title = all > STRIPS ? most : t`All ${all} heads: where the answer’s row looks`;
+  const some = t`${heads.length} of ${all} heads: where the answer’s row looks`;
+  const title = heads.length < all ? some : t`All ${all} heads: where the answer’s row looks`;
   return html`<h3 class="strips-title">${title}</h3>
     <div class="strips">${strips}</div>
     <${Scale} most=${mostOf(store)} side=${maps.tokens} />
