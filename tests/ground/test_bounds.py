@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "rows.jsonl.xz": (
         lambda path: path.write_bytes(lzma.compress(b'{"text":"%b"}\n' % LONG[:9_000] * 15_000, preset=0)),
-        "holds more than 134,217,728 bytes; unpack it, if that is right",
+        "holds far more than its size; unpack it, if that is right",
     ),
     "list.json": (
         lambda path: path.write_bytes(b"[" + b" " * 2**26 + b"]"),
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "dictionary.parquet": (
         lambda path: parquet(path, 200, "a" * 2**20),
-        "holds more than 134,217,728 bytes; write it as csv, if that is right",
+        "holds far more than its size; write it as csv, if that is right",
     ),
     "cell.parquet": (lambda path: parquet(path, 1, "a" * (2**26 + 1)), "characters in a cell"),
     "sheet.xlsx": (sheet, "cannot be read as xlsx: it takes more than 1.5 GB or a minute; save it"),

@@ -124,7 +124,7 @@ def parquet_batches(path: str) -> Iterator[Any]:
                 raise ValueError(f"expected at most {MOST_IN_ROW:,} characters in a cell")
             held += pc.sum(lengths.take(column.indices)).as_py() or 0
         yield batch
-    raise ValueError(f"holds more than {most:,} bytes; write it as csv, if that is right")
+    raise ValueError("holds far more than its size; write it as csv, if that is right")
 
 
 def _parquet_rows(path: str) -> Iterator[Row]:

@@ -88,7 +88,7 @@ def rows_of(
     `hint` returns what to do about a header, for a row that does not fit it.
     """
     with open_text(path, encoding) as file:
-        lines = Lines(file)
+        lines = Lines(file, path)
         if form == "lines":
             for line in lines:
                 yield {text_column: line.rstrip("\r\n")}
@@ -116,8 +116,8 @@ def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
     if path == "-":
         raw = io.BufferedReader(sys.stdin.buffer)
     else:
-        unpack: Any = PACKED.get(Path(path).suffix)
-        raw = open(path, "rb") if unpack is None else unpacked(path, unpack)  # noqa: PTH123, SIM115
+        unpack: Any = PACKED.get(Path(path).suffix, open)
+        raw = unpack(path, "rb")
     with raw:
         if codecs.lookup(encoding).name == "utf-8":
             is_wide = raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -125,42 +125,23 @@ def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
         yield io.TextIOWrapper(raw, encoding, newline="")
 
 
-def unpacked(path: str, unpack: Any) -> io.BufferedReader:
-    """Open a packed file; reading more than it may hold is a ValueError."""
-    most = max(MOST_UNPACKED, MOST_PACKED * Path(path).stat().st_size)
-
-    class Bounded(io.RawIOBase):
-        def __init__(self) -> None:
-            self.file = unpack(path, "rb")
-
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            content = self.file.read1(len(buffer))
-            if self.file.tell() > most:
-                raise ValueError(f"holds more than {most:,} bytes; unpack it, if that is right")
-            buffer[: len(content)] = content
-            return len(content)
-
-        def close(self) -> None:
-            self.file.close()
-            super().close()
-
-    return io.BufferedReader(Bounded(), 2**16)
-
-
 class Lines:
-    """The lines of a text file; ValueError where those `held`, of one row, are too long."""
+    """The lines of a text file; ValueError where those `held`, of one row, or all are too long."""
 
-    def __init__(self, file: io.TextIOWrapper) -> None:
+    def __init__(self, file: io.TextIOWrapper, path: str = "") -> None:
         self.file = file
         self.held = 0
+        self.left = float("inf")
+        if Path(path).suffix in PACKED:
+            self.left = max(MOST_UNPACKED, MOST_PACKED * Path(path).stat().st_size)
 
     def __iter__(self) -> Iterator[str]:
         """Yield each line with its end."""
         while line := self.file.readline(MOST_IN_ROW + 1):
             self.held += len(line)
+            self.left -= len(line)
+            if self.left < 0:
+                raise ValueError("holds far more than its size; unpack it, if that is right")
             if self.held > MOST_IN_ROW:
                 raise ValueError(f"expected at most {MOST_IN_ROW:,} characters in a row")
             yield line
