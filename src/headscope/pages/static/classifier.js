@@ -102,16 +102,14 @@ export class Classifier {
      `choose` gives the two classes that are explained first, by the likeliest two. */
   *steps(parts, { ablations = new Map(), choose = (own) => own } = {}) {
     const found = yield* this.forward(parts, ablations);
-    const { tokens, segments, special, unknown, words, places, passed, logits } = found;
+    const { tokens, sides, special, unknown, words, places, passed, logits } = found;
     const { shown, ...answer } = this.answer(logits);
     const ofLayers = passed.map(({ weights }, layer) => [`layer_${layer}/weights`, weights]);
     const arrays = new Map([...ofLayers, ["probabilities", { values: answer.probabilities }]]);
     if (answer.given) arrays.set("given", { values: answer.given });
-    // Special tokens are of neither text.
-    const textOf = (each, place) => (special.includes(place) ? null : each);
-    const ofTexts = parts.length > 1 ? segments.map(textOf) : null;
     const own = { name: "text", tokens, text: parts.join(JOIN), special, unknown, readout: 0 };
-    const text = { ...own, words, places, label: null, segments: ofTexts };
+    const segments = parts.length > 1 ? sides : null;
+    const text = { ...own, words, places, label: null, segments };
     const pair = choose(shown);
     const sums = yield* new Shares(this, found, pair).run();
     const maps = new Maps(new Map([...arrays, ...sums]));
