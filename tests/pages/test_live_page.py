@@ -24,7 +24,9 @@ from headscope.ground.errors import LivePageError
 from headscope.heads.capture import ablate, headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe, text_of
 from headscope.pages.live import Example, live_html
-from headscope.pages.pack import live_content, tokenizer_content
+from headscope.pages.pack import live_content
+from headscope.pages.stored import Storage
+from headscope.pages.tokenizer import page_tokenizer
 from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.settings.commands import InspectConfig, PageConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
@@ -161,7 +163,7 @@ def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
     if run.config.model.num_layers > 1:
         ablations[1][2] = ["1,0", "zero"]
     opened = "async it => (window.classifier = await modules.classifier.Classifier.open(it))"
-    script.evaluate(opened, live_content(run))
+    script.evaluate(opened, live_content(run, Storage("float32")))
     for row, heads in product(rows, ablations):
         same_answer(run, row, heads, script.evaluate(READ, [list(row), heads]))
 
@@ -223,7 +225,7 @@ def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
     texts = [*TEXTS, "각ㄱㅏㄱ ｶﾞﾊﾟ", "a\u0315\u0300\u05ae\u0300b", " a  b   c ", "##a's '’s [[a]]"]
     texts += [random_text(random) for _ in range(1000)]
     rows = [(text,) for text in texts] + list(zip(texts[:200], reversed(texts), strict=False))
-    found = script.evaluate(ENCODE, [tokenizer_content(tokenizer, config, 40), rows])
+    found = script.evaluate(ENCODE, [page_tokenizer(tokenizer, 40), rows])
     different = []
     for row, (ids, tokens) in zip(rows, found, strict=True):
         encoding = tokenizer.encode(*row)
@@ -252,7 +254,7 @@ def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> N
     tokenizer = train_tokenizer(iter(texts[:12]), config)
     tokenizer.enable_truncation(24)
     rows = [(text,) for text in texts] + list(zip(texts[:150], reversed(texts), strict=False))
-    found = script.evaluate(SPANS, [tokenizer_content(tokenizer, config, 24), rows])
+    found = script.evaluate(SPANS, [page_tokenizer(tokenizer, 24), rows])
     compared = 0
     for row, (tokens, words, places) in zip(rows, found, strict=True):
         text = text_of(tokenizer, tokenizer.encode(*row), row)
@@ -273,7 +275,7 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run
     known = known_ngrams(words_of(run.tokenizer, rows * 4))
     ratios = np.random.default_rng(0).normal(size=len(known)).astype(np.float32)
     numbers = [str(key) for key in known.keys]
-    given = [live_content(run)["tokenizer"], numbers, ratios.tolist(), texts]
+    given = [live_content(run, Storage("float32"))["tokenizer"], numbers, ratios.tolist(), texts]
     found = script.evaluate(NGRAMS, given)
     evidence = encode_texts(run.tokenizer, rows, known)
     assert evidence.evidence is not None

@@ -40,6 +40,7 @@ from headscope.heads.capture import (
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
 from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.linear import is_linear_here
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import Reading
@@ -199,10 +200,10 @@ def _read(
     def explained(reading: Reading) -> Explanation:
         return explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
 
-    if reading is None:
+    if reading is None or is_linear_here(model):  # whose sums call no layer that is observed
         with observe(model, keep), torch.no_grad(), eval_mode(model):
             model(*batch.inputs)
-        return calls, None, {}
+        return calls, None if reading is None else explained(reading), {}
     try:
         with observe(model, keep):
             return calls, explained(reading), {}
