@@ -112,7 +112,7 @@ def _dtype(name: str, array: np.ndarray, run: "Run", dtype: Dtype) -> str:
     is_ratio = name.endswith("evidence.ratio")
     is_opened = run.config.model.path is not None or name.startswith("features.")
     halves = "float32" if dtype == "float32" else "float16"
-    if is_ratio or _is_table(name, run) and not is_opened:
+    if is_ratio or (_is_table(name, run) and not is_opened):
         return halves
     if not is_opened or array.ndim != 2 or any(part in name for part in EXACT):
         return "float32"
