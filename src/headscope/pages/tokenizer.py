@@ -85,9 +85,7 @@ def page_tokenizer(
     }
 
 
-def _steps(
-    name: str, part: Part | None, known: dict[str, Callable[[Part], list[Part]]]
-) -> list[Part]:
+def _steps(name: str, part: Part | None, known: dict[str, Callable[[Part], list[Part]]]) -> list[Part]:
     """Return a normalizer or pre-tokenizer as steps of normalize.js or subwords.js."""
     if part is None:
         return []
@@ -149,7 +147,9 @@ NORMALIZERS: dict[str, Callable[[Part], list[Part]]] = {
     "NFD": lambda part: [_form("NFD")],
     "NFKC": lambda part: [_form("NFKC")],
     "NFKD": lambda part: [_form("NFKD")],
-    "Precompiled": lambda part: [{"type": "Precompiled", "charsmap": part["precompiled_charsmap"]}],
+    "Precompiled": lambda part: [
+        {"type": "Precompiled", "charsmap": part["precompiled_charsmap"]}
+    ],
     "Prepend": lambda part: [{"type": "Prepend", "text": part["prepend"]}],
     "Replace": _replace,
     "Strip": lambda part: [
@@ -232,12 +232,7 @@ PRE_TOKENIZERS: dict[str, Callable[[Part], list[Part]]] = {
 def _joined(part: str, letter: str) -> list[int]:
     """Return the characters that a pre-tokenizer does not cut from a letter before them."""
     model = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
-    whole = {
-        "version": "1.0",
-        "added_tokens": [],
-        "model": model,
-        "pre_tokenizer": json.loads(part),
-    }
+    whole = {"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": json.loads(part)}
     cut = Tokenizer.from_str(json.dumps(whole)).pre_tokenizer.pre_tokenize_str
     return _ranges(lambda character: cut(letter + character)[0][1] == (0, 2))
 
@@ -357,10 +352,7 @@ def _added(tokens: list[Part], rows: dict[int, int]) -> list[Part]:
             if token[key] and not token["special"]:
                 raise _unknown(f"added token {token['content']!r}: {key}", ["false"], "true")
     return [
-        {
-            "id": rows[token["id"]],
-            **{key: token[key] for key in ("content", "special", "normalized")},
-        }
+        {"id": rows[token["id"]], **{key: token[key] for key in ("content", "special", "normalized")}}
         for token in sorted(tokens, key=lambda token: token["special"])
     ]
 
