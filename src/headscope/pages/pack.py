@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MB = 1_000_000
 SHRUNK = 0.9  # of weights, about, once they are gzipped
+MOST_AT_ONCE = 3e9  # multiplications from all heads to the words: half a second; else on request
 # Of an architecture, what network.js reads; norms and biases are there, or they are not.
 READ = (
     "d_model",
@@ -68,6 +69,7 @@ def live_content(run: "Run", storage: Storage, max_mb: float | None = None) -> d
         "members": len(run.model.members) if isinstance(run.model, Ensemble) else None,
         "frozen": _frozen(run),
         "points": gauss_legendre(len(architecture.layers)),
+        "most_at_once": MOST_AT_ONCE,
         "tokenizer": {name: it for name, it in tokenizer.items() if name != "ids"},
         "blob": base64.b64encode(gzip.compress(pack(arrays), 9, mtime=0)).decode("ascii"),
     }

@@ -6,7 +6,7 @@ import { softmax } from "./functional.js";
 import { FixedNetwork } from "./linear.js";
 import { Maps, arraysOf } from "./maps.js";
 import { Network } from "./network.js";
-import { Shares } from "./shares.js";
+import { Shares, withCells } from "./shares.js";
 import { JOIN, Tokenizer } from "./tokenizer.js";
 
 const REST = "the rest of the text"; // as data/tokenizer.py calls it
@@ -48,12 +48,17 @@ export class Classifier {
     const text = { ...own, words, places, label: null, segments };
     const pair = choose(shown);
     const sharesOf = (other) => new Shares(fixed, this.content.temperature, other).run();
-    const sums = yield* sharesOf(pair);
-    const maps = new Maps(new Map([...arrays, ...sums]));
-    const known = { [pair]: sums };
+    const known = { [pair]: yield* sharesOf(pair) };
     const sumsOf = (other) => (known[other] ??= finished(sharesOf(other)));
-    Object.assign(maps, { own: shown, classes: [...this.labels.keys()], sumsOf });
+    const maps = new Maps(new Map([...arrays, ...known[pair]]));
+    Object.assign(maps, { known, own: shown, classes: [...this.labels.keys()], sumsOf });
     return { text, logits, ...answer, maps };
+  }
+
+  /* The cells of some heads: layer * H + h -> {tokens, bias}. */
+  *cells(parts, ablations, pair, places) {
+    const { fixed } = yield* this.forward(parts, ablations);
+    return yield* new Shares(fixed, this.content.temperature, pair).some(places);
   }
 
   /* The logits of a text, divided by the temperature, in pieces. */
@@ -95,6 +100,15 @@ export class Classifier {
     softmax(probabilities);
     return { probabilities, predicted: [ranked[0]], ranked, shown: ranked.slice(0, 2) };
   }
+}
+
+/* The maps of a text with the cells of more heads, for two classes. */
+export function filled(maps, pair, cells) {
+  maps.known[pair] = withCells(maps.known[pair], cells);
+  const isOwn = maps.values("contributions/shown").join() === pair.join();
+  const made = new Maps(isOwn ? new Map([...maps.arrays, ...maps.known[pair]]) : maps.arrays);
+  const { arrays, ...kept } = maps;
+  return Object.assign(made, kept);
 }
 
 /* What comes of work in pieces, without a pause. */

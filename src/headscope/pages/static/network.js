@@ -154,8 +154,9 @@ function readOutOf(weights, prefix, shape) {
 }
 
 export class Network {
-  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points}. */
-  constructor({ architecture: shape, members, frozen, points }, arrays) {
+  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points, most_at_once}. */
+  constructor(content, arrays) {
+    const { architecture: shape, members, frozen, points, most_at_once: mostAtOnce } = content;
     const isTable = (name) => name.endsWith("token.weight") && !arrays.has(startOf(name));
     const weights = new Weights(arrays, (name) => !isTable(name));
     const prefixes = members === null ? [""] : [...Array(members).keys()].map((m) => `members.${m}.`);
@@ -171,7 +172,7 @@ export class Network {
       blocks: blocksOf(weights, "features.", frozen),
       norm: weights.norm("features.encoder.norm", frozen.norm_eps),
     };
-    this.points = points;
+    Object.assign(this, { points, mostAtOnce });
   }
 
   /* Multiplications of the way from all heads to the tokens, for each token. */

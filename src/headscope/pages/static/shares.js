@@ -3,14 +3,12 @@
    words takes long, cells are not a number but for the heads that are asked for, and the heads'
    `sums` alone are of all. Shape letters: L layers of all members, H heads, T tokens, K classes. */
 
-const MOST = 3e9; // multiplications of the way from all heads to the words, about half a second
-
 export class Shares {
   /* `fixed`: the network as a text left it. */
   constructor(fixed, temperature, [asked, against]) {
     Object.assign(this, { fixed, temperature, asked, against });
     const { network, T, logits } = fixed;
-    this.isWhole = network.costOfCells * T <= MOST;
+    this.isWhole = network.costOfCells * T <= network.mostAtOnce;
     this.direction = logits.map((_, c) => ((c === asked) - (c === against)) / temperature);
   }
 
@@ -22,6 +20,13 @@ export class Shares {
     const cells = isWhole ? yield* fixed.cells(direction) : new Map();
     const sums = isWhole ? sumsOf(cells) : yield* fixed.totals(direction);
     return this.arrays({ words, past, cells, sums, maps: yield* this.maps(words.heads) });
+  }
+
+  /* The cells of some heads, by their places among all: layer * H + h. */
+  *some(places) {
+    const { heads } = this.fixed.network;
+    const isChosen = (layer, h) => places.includes(layer * heads + h);
+    return yield* this.fixed.cells(this.direction, isChosen);
   }
 
   /* What passes from each key at each query of each head, [L, H, T, T]; of a last layer in the row of
@@ -66,6 +71,22 @@ export class Shares {
     arrays.push(["shown", { shape: [2], values: Int32Array.from([asked, against]) }]);
     return new Map(arrays.map(([name, array]) => [`contributions/${name}`, array]));
   }
+}
+
+/* The arrays of sums with the cells of more heads. */
+export function withCells(arrays, cells) {
+  const [heads, biases] = ["heads", "head_biases"].map((name) => {
+    const { shape, values } = arrays.get(`contributions/${name}`);
+    return { shape, values: values.slice() };
+  });
+  const [, , T, K] = heads.shape;
+  for (const [at, { tokens, bias }] of cells) {
+    tokens.forEach((value, t) => (heads.values[K * (at * T + t)] = value));
+    biases.values[K * at] = bias;
+  }
+  return new Map([
+    ...arrays, ["contributions/heads", heads], ["contributions/head_biases", biases],
+  ]);
 }
 
 /* The cells of some heads as arrays of all: not a number of the others. */

@@ -45,13 +45,19 @@ function Cells({ store, found }) {
   const all = inOrder(ofHeads, heads, placeOf);
   const most = isWhole || all.length <= FEW ? all.length : Math.min(MOST, found.enough());
   const others = table.rows.filter(({ kind }) => kind !== "head");
-  const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
+  const together = others.filter(({ kind }) => kind === "heads");
+  const past = others.filter(({ kind }) => kind !== "heads");
+  const rows = [...all.slice(0, most), ...restOf([...all.slice(most), ...together]), ...past];
+  const unfold = (isOpen) => {
+    setWhole(isOpen);
+    store.set({ isAllAsked: isOpen }); // of heads whose cells take long
+  };
   const view = { store, found, words, table, rows, isNarrow, width };
   const about = t`parts of the sum, not effects of removal; rows and columns add up`;
   const tools = [
     html`<${Scale} most=${mostOf(store)} side=${store.maps.tokens} />`,
     store.canSwitch && switches(store),
-    unfolder(t`All heads and words`, isWhole, setWhole),
+    unfolder(t`All heads and words`, isWhole, unfold),
   ];
   const term = html`<${Term} name="head" />`;
   const title = parts`Which ${term} brings which word`;
@@ -92,7 +98,8 @@ function restOf(heads) {
   if (heads.length === 0) return [];
   const cells = heads[0].cells.map((_, at) => addedUp(heads.map((row) => row.cells[at])));
   const sum = addedUp(heads.map((row) => row.sum));
-  return [{ kind: "heads", number: heads.length, cells, sum }];
+  const number = heads.reduce((all, row) => all + (row.number ?? 1), 0);
+  return [{ kind: "heads", number, cells, sum }];
 }
 
 function grid(view) {
