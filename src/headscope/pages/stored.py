@@ -1,6 +1,6 @@
 """A network's weights as a page stores them, and what that changes.
 
-Weights of a checkpoint are 8-bit integers in blocks of 64, each with a scale, unless they are asked
+Weights of a checkpoint are 8-bit integers in blocks of 64 of a row, each with a scale, unless they are asked
 for in float16 or float32; all that was learned from scratch is in float32 or float16. The table of
 tokens may hold those alone that training saw.
 
@@ -120,17 +120,21 @@ def _dtype(name: str, array: np.ndarray, run: "Run", dtype: Dtype) -> str:
 
 
 def quantized(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return 8-bit integers and the scale of each block: array is about integers times scales."""
-    flat = np.pad(array.astype(np.float32).ravel(), (0, -array.size % BLOCK)).reshape(-1, BLOCK)
-    scales = np.abs(flat).max(axis=1) / MOST
-    whole = np.rint(flat / np.where(scales == 0, 1, scales)[:, None]).astype(np.int8)
-    return whole.ravel()[: array.size].reshape(array.shape), scales.astype(np.float32)
+    """Return a matrix as 8-bit integers, and the scale of each block of a row: their products."""
+    rows, width = array.shape
+    blocks = np.pad(array.astype(np.float32), ((0, 0), (0, -width % BLOCK)))
+    blocks = blocks.reshape(rows, -1, BLOCK)
+    scales = np.abs(blocks).max(axis=2) / MOST
+    whole = np.rint(blocks / np.where(scales == 0, 1, scales)[:, :, None]).astype(np.int8)
+    return whole.reshape(rows, -1)[:, :width], scales.astype(np.float32)
 
 
-def _restored(array: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
+def restored(array: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
+    """Return the numbers in float32 as the page computes with them."""
     if scales is None:
         return array.astype(np.float32)
-    return (array.ravel() * np.repeat(scales, BLOCK)[: array.size]).reshape(array.shape)
+    steps: np.ndarray = np.repeat(scales, BLOCK, axis=1)[:, : array.shape[1]]
+    return array * steps
 
 
 # --- the vocabulary ---
@@ -172,7 +176,7 @@ def measured(
         return None
     drawn = np.random.default_rng(0).permutation(len(texts))[:MEASURED]
     rows = [texts[row] if len(texts[row]) > 1 else texts[row][0] for row in drawn]
-    other = _as_stored(run, storage, ids)
+    other = as_stored(run, storage, ids)
     pairs = [*zip(run.predict(rows), other.predict(rows), strict=True)]
     most = max(
         abs(before.probabilities[name] - after.probabilities[name])
@@ -183,14 +187,14 @@ def measured(
     return Change(len(rows), most, labels)
 
 
-def _as_stored(run: "Run", storage: Storage, ids: Collection[int]) -> "Run":
+def as_stored(run: "Run", storage: Storage, ids: Collection[int]) -> "Run":
     """Return the run as the page has it."""
     model = copy.deepcopy(run.model)
     whole = stored_arrays(run, replace(storage, kept=None), range(run.tokenizer.get_vocab_size()))
     weights: dict[str, Tensor] = {}
     expected = model.state_dict()
     for name in expected.keys() & whole.keys():
-        array = _restored(whole[name], whole.get(f"{name}.scale"))
+        array = restored(whole[name], whole.get(f"{name}.scale"))
         own = expected[name].clone()
         own[: len(array)] = torch.from_numpy(array)
         weights[name] = own

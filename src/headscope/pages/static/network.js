@@ -5,7 +5,8 @@
 import { plus } from "./functional.js";
 import { Products } from "./kernel.js";
 
-const BLOCK = 64; // numbers that share a scale, of weights in int8
+const SHIFT = 6;
+const BLOCK = 1 << SHIFT; // numbers of a row that share a scale, of weights in int8
 
 /* The arrays of a bundle: in int8 beside their scales. */
 class Weights {
@@ -20,16 +21,21 @@ class Weights {
     return this.arrays.has(name);
   }
 
-  /* Numbers from a place on, in float32. */
+  /* Numbers from a place on, in float32; of a matrix whole rows. */
   numbers(name, from, target) {
-    const { values } = this.arrays.get(name);
+    const { values, shape } = this.arrays.get(name);
     if (!(values instanceof Int8Array)) {
       target.set(values.subarray(from, from + target.length));
       return target;
     }
     const { values: scales } = this.arrays.get(`${name}.scale`);
-    for (let at = 0; at < target.length; at += 1) {
-      target[at] = values[from + at] * scales[Math.floor((from + at) / BLOCK)];
+    const inner = shape[1];
+    const blocks = Math.ceil(inner / BLOCK);
+    for (let start = 0; start < target.length; start += inner) {
+      const first = ((from + start) / inner) * blocks;
+      for (let at = 0; at < inner; at += 1) {
+        target[start + at] = values[from + start + at] * scales[first + (at >> SHIFT)];
+      }
     }
     return target;
   }
