@@ -18,7 +18,7 @@ from headscope.cli.inspect import inspect
 from headscope.cli.pages import page
 from headscope.data.batching import encode_texts
 from headscope.data.evidence import known_ngrams
-from headscope.data.tokenizer import shown_tokens, train_tokenizer, visible
+from headscope.data.tokenizer import train_tokenizer, visible
 from headscope.ground.errors import LivePageError
 from headscope.heads.step import text_of
 from headscope.pages.live import Example, live_html
@@ -29,6 +29,7 @@ from headscope.pages.tokenizer import page_tokenizer
 from headscope.settings.commands import InspectConfig, PageConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.tab.html import bundled
+from hostile_texts import random_text
 from page_answers import OPEN, READ, same_answer
 from training_runs import Trained, changed
 from untrained import untrained, words_of
@@ -50,10 +51,6 @@ NGRAMS = """([content, keys, ratios, texts]) => {
   const evidence = new modules.evidence.Evidence(table, ratios, 1, tokenizer);
   const read = texts.map(text => tokenizer.encode([text], true));
   return read.map(({ pieces, rest }) => [...evidence.ofTokens(pieces, rest)]);
-}"""
-ENCODE = """([content, rows]) => {
-  const tokenizer = new modules.tokenizer.Tokenizer(content);
-  return rows.map(row => tokenizer.encode(row)).map(({ ids, tokens }) => [ids, tokens]);
 }"""
 SPANS = """([content, rows]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
@@ -128,6 +125,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"is_pair": True, "num_classes": 2},
     {"window": 3, "num_kv_heads": 2, "num_layers": 3},
     {"pooling": "mean", "causal": True, "positions": "learned"},
+    {"kind": "bpe"},
 ]
 
 
@@ -153,32 +151,6 @@ def test_the_page_of_pairs_has_two_boxes(open_page: PageOpener, tmp_path: Path) 
     shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]", "not", "at", "all", "[SEP]"])
 
 
-def random_text(random: np.random.Generator) -> str:
-    """Return characters of every plane, many of them such that change one another."""
-    ranges = [(32, 127), (0, 0x3000), (0x300, 0x370), (0x1100, 0x1200), (0x3000, 0xD7FF)]
-    ranges += [(0xAC00, 0xAC40), (0xE000, 0xFFFF), (0x10000, 0x1FFFF), (0x20000, 0x110000)]
-    chosen = random.integers(len(ranges), size=random.integers(40))
-    return "".join(chr(random.integers(*ranges[each])) for each in chosen)
-
-
-def test_texts_of_every_plane_have_the_same_tokens(script: Any) -> None:
-    random = np.random.default_rng(0)
-    config = TokenizerConfig(vocab_size=700, min_frequency=1)
-    tokenizer = train_tokenizer(iter(TEXTS * 2), config)
-    tokenizer.enable_truncation(40)
-    texts = [*TEXTS, "각ㄱㅏㄱ ｶﾞﾊﾟ", "a\u0315\u0300\u05ae\u0300b", " a  b   c ", "##a's '’s [[a]]"]
-    texts += [random_text(random) for _ in range(1000)]
-    rows = [(text,) for text in texts] + list(zip(texts[:200], reversed(texts), strict=False))
-    found = script.evaluate(ENCODE, [page_tokenizer(tokenizer, 40), rows])
-    different = []
-    for row, (ids, tokens) in zip(rows, found, strict=True):
-        encoding = tokenizer.encode(*row)
-        if (encoding.ids, shown_tokens(tokenizer, encoding, row)) != (ids, tokens):
-            different.append(row)
-    # A browser may know the order of a mark that is newer than the tokenizer's Unicode.
-    assert len(different) <= len(rows) / 500, different
-
-
 def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> None:
     random = np.random.default_rng(1)
     letters = [
@@ -199,18 +171,15 @@ def test_the_page_joins_tokens_into_the_words_that_python_does(script: Any) -> N
     tokenizer.enable_truncation(24)
     rows = [(text,) for text in texts] + list(zip(texts[:150], reversed(texts), strict=False))
     found = script.evaluate(SPANS, [page_tokenizer(tokenizer, 24), rows])
-    compared = 0
     for row, (tokens, words, places) in zip(rows, found, strict=True):
         text = text_of(tokenizer, tokenizer.encode(*row), row)
-        if text.tokens == tokens:  # the others are counted below
-            compared += 1
-            assert [[*word] for word in text.words or []] == words, row
-            assert [[*place] for place in text.places or []] == places, row
-            units = np.frombuffer(text.text.encode("utf-16-le"), "<u2")
-            for name, start, end in words:  # their places are those of their letters
-                own = units[places[start][0] : places[end - 1][1]].tobytes().decode("utf-16-le")
-                assert visible(own) == name
-    assert compared >= 0.99 * len(rows)
+        assert text.tokens == tokens, row
+        assert [[*word] for word in text.words or []] == words, row
+        assert [[*place] for place in text.places or []] == places, row
+        units = np.frombuffer(text.text.encode("utf-16-le"), "<u2")
+        for name, start, end in words:  # their places are those of their letters
+            own = units[places[start][0] : places[end - 1][1]].tobytes().decode("utf-16-le")
+            assert visible(own) == name
 
 
 def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run: ShownRun) -> None:
@@ -236,6 +205,7 @@ def test_what_javascript_cannot_compute_is_rejected_by_name(run: ShownRun) -> No
     rejected = {
         "model.pooling": ("first or mean", "max"),
         "model.attention": ("multi_head", "shared_projection"),
+        "tokenizer.kind": ("words or bpe", "japanese"),
     }
     for key, (expected, value) in rejected.items():
         setup = replace(run.setup, config=changed(run.config, key, value))

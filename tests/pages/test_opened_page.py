@@ -141,7 +141,8 @@ def test_blocks_of_8_bits_are_within_half_a_step_of_their_numbers() -> None:
     array = random.normal(size=(7, 150)).astype(np.float32)
     array[3] = 0
     whole, scales = quantized(array)
-    assert whole.dtype == np.int8 and whole.shape == array.shape
+    assert whole.dtype == np.int8
+    assert whole.shape == array.shape
     steps = np.repeat(scales, 64, axis=1)[:, : array.shape[1]]
     assert (np.abs(restored(whole, scales) - array) <= steps / 2 + 1e-9).all()
 
@@ -160,7 +161,7 @@ def test_the_page_computes_with_the_weights_and_tokens_that_were_measured(
     rows = [*stored.predict(TEXTS)]
     for text, row in zip(TEXTS, rows, strict=True):
         found = script.evaluate(READ, [[text], []])
-        values = dict((name, array) for name, _, array in found["arrays"])
+        values = {name: array for name, _, array in found["arrays"]}
         np.testing.assert_allclose(
             values["probabilities"], [*row.probabilities.values()], atol=1e-4
         )

@@ -41,6 +41,7 @@ READ = (
 )
 ATTENTION = ("multi_head",)
 POOLING = ("first", "mean")
+TOKENIZERS = ("words", "bpe")
 
 
 def live_content(run: "Run", storage: Storage, max_mb: float | None = None) -> dict[str, Any]:
@@ -116,10 +117,12 @@ def check_supported(run: "Run") -> None:
             + why_not_opened(run.setup.encoder or {})
         )
     model = run.config.model
-    if run.setup.encoder is None or model.features is not None:
-        for key, value, known in (
-            ("attention", model.attention, ATTENTION),
-            ("pooling", model.pooling, POOLING),
-        ):
-            if value not in known:
-                raise LivePageError(f"model.{key}: expected {' or '.join(known)}, got {value}")
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
+    if run.setup.encoder is None:
+        asked.append(("tokenizer.kind", run.config.tokenizer.kind, TOKENIZERS))
+    if model.path is None:
+        asked.append(("model.attention", model.attention, ATTENTION))
+        asked.append(("model.pooling", model.pooling, POOLING))
+    for key, value, known in asked:
+        if value not in known:
+            raise LivePageError(f"{key}: expected {' or '.join(known)}, got {value}")

@@ -1,10 +1,8 @@
 """A network's weights as a page stores them, and what that changes.
 
-Weights of a checkpoint are 8-bit integers in blocks of 64 of a row, each with a scale, unless they are asked
-for in float16 or float32; all that was learned from scratch is in float32 or float16. The table of
-tokens may hold those alone that training saw.
-
-Shape letters: V tokens, T places, D width.
+Weights of a checkpoint are 8-bit integers in blocks of 64 of a row, each with a scale, unless they
+are asked for in float16 or float32; all that was learned from scratch is in float32 or float16. The
+table of tokens may hold those alone that training saw.
 """
 
 import copy

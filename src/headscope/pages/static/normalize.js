@@ -118,6 +118,7 @@ class NormalForm {
   }
 
   of(characters) {
+    if (characters.every(([character]) => character < "\x80")) return characters;
     const changes = [];
     for (const [cluster] of textOf(characters).matchAll(CLUSTERS)) {
       const alone = Array.from(cluster, (each) => this.alone(each, this.form));
@@ -135,16 +136,22 @@ class NormalForm {
 
 /* SentencePiece's table of characters and what is written for them: a double array, then texts. */
 class Charsmap {
-  constructor({ charsmap }) {
+  constructor({ precompiled_charsmap: charsmap }) {
     const bytes = Uint8Array.fromBase64(charsmap);
     const [size] = new Uint32Array(bytes.buffer.slice(0, 4));
     this.units = new Uint32Array(bytes.buffer.slice(4, 4 + size));
     this.texts = bytes.subarray(4 + size);
     this.graphemes = new Intl.Segmenter("en", { granularity: "grapheme" });
+    this.known = new Map();
+  }
+
+  written(text) {
+    if (!this.known.has(text)) this.known.set(text, this.find(text));
+    return this.known.get(text);
   }
 
   /* What is written for the shortest beginning of a text that the table has; null without any. */
-  written(text) {
+  find(text) {
     const offsetOf = (unit) => (unit >>> 10) << ((unit & 0x200) >>> 6);
     let place = offsetOf(this.units[0]);
     for (const byte of bytesOf(text)) {
@@ -175,7 +182,8 @@ class Charsmap {
   of(characters) {
     const changes = [];
     for (const { segment } of this.graphemes.segment(textOf(characters))) {
-      if (bytesOf(segment).length < 6 && this.change(segment, changes)) continue;
+      const isShort = segment.length < 6 && bytesOf(segment).length < 6;
+      if (isShort && this.change(segment, changes)) continue;
       for (const character of segment) {
         if (!this.change(character, changes)) changes.push([character, 0]);
       }
@@ -191,7 +199,7 @@ export function prepended(characters, text) {
   return [...Array.from(text, (character) => [character, ...place]), ...characters];
 }
 
-function stripped(characters, { left, right }) {
+function stripped(characters, { strip_left: left, strip_right: right }) {
   const isText = ([character]) => !SPACE.test(character);
   const start = left ? characters.findIndex(isText) : 0;
   const end = right ? characters.findLastIndex(isText) + 1 : characters.length;
@@ -237,7 +245,7 @@ const STEPS = {
     };
   },
   Strip: (step) => (characters) => stripped(characters, step),
-  Prepend: ({ text }) => (characters) => prepended(characters, text),
+  Prepend: ({ prepend }) => (characters) => prepended(characters, prepend),
 };
 
 /* All steps as one function of a text's characters. */

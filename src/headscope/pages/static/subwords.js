@@ -31,7 +31,7 @@ const CUTS = {
       return words;
     };
   },
-  Metaspace: ({ replacement, scheme, split }) => {
+  Metaspace: ({ replacement, prepend_scheme: scheme, split }) => {
     const mark = ([each, ...place]) => [each === " " ? replacement : each, ...place];
     return (characters) => {
       let text = characters.map(mark);
@@ -45,7 +45,7 @@ const CUTS = {
       return words;
     };
   },
-  ByteLevel: ({ prefix, classes }) => {
+  ByteLevel: ({ add_prefix_space: prefix, classes }) => {
     const [letter, number] = (classes ?? []).map(inside);
     const expression = classes && new RegExp(
       `'s|'t|'re|'ve|'m|'ll|'d| ?[${letter}]+| ?[${number}]+| ?[^${WHITE}${letter}${number}]+|` +
@@ -79,8 +79,10 @@ class WordLevel {
 
 /* The longest piece from the start, then from its end on. */
 class WordPiece {
-  constructor(ids, { unknown, prefix, most }, pieces) {
-    Object.assign(this, { ids, unknown, prefix, most, pieces });
+  constructor(ids, content, pieces) {
+    Object.assign(this, { ids, pieces, unknown: content.unknown });
+    this.prefix = content.continuing_subword_prefix;
+    this.most = content.max_input_chars_per_word;
   }
 
   tokens(word) {
@@ -102,9 +104,7 @@ class WordPiece {
 
 /* The smallest of many numbers comes out first. */
 class Heap {
-  constructor() {
-    this.values = [];
-  }
+  values = [];
 
   push(value) {
     const { values } = this;
@@ -115,24 +115,23 @@ class Heap {
 
   pop() {
     const { values } = this;
-    const first = values[0];
+    const [first] = values;
     const value = values.pop();
-    const most = values.length;
     let at = 0;
-    for (let down = 1; down < most; down = 2 * at + 1) {
-      if (down + 1 < most && values[down + 1] < values[down]) down += 1;
+    for (let down = 1; down < values.length; down = 2 * at + 1) {
+      if (values[down + 1] < values[down]) down += 1;
       if (values[down] >= value) break;
       values[at] = values[down];
       at = down;
     }
-    if (most > 0) values[at] = value;
+    if (values.length > 0) values[at] = value;
     return first;
   }
 }
 
 /* Neighbours become one in the order in which training has joined them. */
 class BytePairs {
-  constructor(ids, { merges, whole }, pieces) {
+  constructor(ids, { merges, ignore_merges: whole }, pieces) {
     Object.assign(this, { ids, whole, pieces, ranks: new Map() });
     for (let at = 0; at < merges.length; at += 3) {
       this.ranks.set(merges[at] * pieces.length + merges[at + 1], [at / 3, merges[at + 2]]);
@@ -213,11 +212,11 @@ class Unigram {
     const parts = [];
     for (let to = word.length; to > 0; ) {
       const { from, id } = best.get(starts[to]);
-      if (id === this.unknown && parts[0]?.id === id) parts[0].from = from;
-      else parts.unshift({ id, from, to });
+      if (id === this.unknown && parts.at(-1)?.id === id) parts.at(-1).from = from;
+      else parts.push({ id, from, to });
       to = from;
     }
-    return parts.flatMap(({ from, to }) => this.named(word.slice(from, to)));
+    return parts.reverse().flatMap(({ from, to }) => this.named(word.slice(from, to)));
   }
 
   named(characters) {

@@ -129,7 +129,7 @@ export class Tokenizer {
       return id === null ? this.normal.split(this.normalize(part)) : [[part, id]];
     });
     const tokens = parts.flatMap(([part, id]) => (id === null ? words(part) : [added(part, id)]));
-    return this.trim ? trimmed(tokens, this.trim.prefix) : tokens;
+    return this.trim ? trimmed(tokens, this.trim.add_prefix_space) : tokens;
   }
 
   /* Of [text] or two texts {ids, tokens, pieces, rest, segments, sides, special, words, places,
