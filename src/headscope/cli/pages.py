@@ -13,8 +13,8 @@ from headscope.ground.errors import LivePageError, RunError, UserError
 from headscope.ground.files import check_links
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.pages.examples import choose_examples
-from headscope.pages.live import MB, Example, live_html
-from headscope.pages.pack import check_supported
+from headscope.pages.live import Example, live_html
+from headscope.pages.pack import MB, check_supported
 from headscope.pages.report import TextsReport, report_of, write_report
 from headscope.pages.stored import Dtype, Storage, default_dtype, measured, seen_ids
 from headscope.pages.tokenizer import page_tokenizer

@@ -85,18 +85,25 @@ def live_html(
         numbers=numbers,
         network=live_content(run, storage, max_mb),
         report=report,
-        live={
-            "parts": list(parts),
-            "pair": run.config.data.text_pair_column is not None,
-            "max_length": run.config.data.most_tokens,
-            "dtype": storage.dtype,
-            "change": storage.change and asdict(storage.change),
-            "examples": [asdict(example) for example in examples],
-        },
+        live=_box(run, parts, storage, examples),
     )
     if (size := len(content) / MB) > max_mb:
         raise too_large(size, max_mb)
     return content
+
+
+def _box(
+    run: "Run", parts: Sequence[str], storage: Storage, examples: Sequence[Example]
+) -> dict[str, Any]:
+    """Return what the text box needs."""
+    return {
+        "parts": list(parts),
+        "pair": run.config.data.text_pair_column is not None,
+        "max_length": run.config.data.most_tokens,
+        "dtype": storage.dtype,
+        "change": storage.change and asdict(storage.change),
+        "examples": [asdict(example) for example in examples],
+    }
 
 
 def text_view(

@@ -16,7 +16,8 @@ from headscope.ground.tables import write_frame
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
-from headscope.pages.live import MB, live_html, page_index
+from headscope.pages.live import live_html, page_index
+from headscope.pages.pack import MB
 from headscope.pages.stored import Storage
 from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked

@@ -132,7 +132,8 @@ def restored(array: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
     if scales is None:
         return array.astype(np.float32)
     steps: np.ndarray = np.repeat(scales, BLOCK, axis=1)[:, : array.shape[1]]
-    return array * steps
+    numbers: np.ndarray = array * steps
+    return numbers
 
 
 # --- the vocabulary ---
@@ -159,7 +160,8 @@ def _cut_tokenizer(tokenizer: Tokenizer, ids: Collection[int]) -> Tokenizer:
             merges = model["merges"]
             model["merges"] = [[a, b] for a, b in merges if own.keys() >= {a, b, a + b}]
     cut = tokenizer_of(json.dumps(parts))
-    cut.enable_truncation(tokenizer.truncation["max_length"])
+    if tokenizer.truncation is not None:
+        cut.enable_truncation(tokenizer.truncation["max_length"])
     return cut
 
 
