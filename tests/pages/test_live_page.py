@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from chromium import PageOpener
 from headscope.cli.inspect import inspect
@@ -22,16 +21,17 @@ from headscope.data.evidence import known_ngrams
 from headscope.data.tokenizer import train_tokenizer, unknown_ids
 from headscope.data.units import read_texts, visible
 from headscope.ground.errors import LivePageError
-from headscope.heads.capture import ablate, headed_layers, readout_position
-from headscope.heads.step import make_probe, run_probe, text_of
+from headscope.heads.step import text_of
 from headscope.pages.live import Example, live_html
 from headscope.pages.pack import live_content
 from headscope.pages.shown_run import ShownRun, load_shown
+from headscope.pages.stored import Storage
 from headscope.pages.tokenizer import page_tokenizer
 from headscope.settings.commands import InspectConfig, PageConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.tab.html import bundled
 from hostile_texts import random_text
+from page_answers import OPEN, READ, same_answer
 from training_runs import Trained, changed
 from untrained import untrained, words_of
 
@@ -46,26 +46,6 @@ TEXTS = [
     "नमस्ते 한국어 🐈‍⬛ a\u200bb\ufeffc\u0085d",
     "quite dark " * 40,
 ]
-READ = """([parts, ablations]) => {
-  const { finished } = modules.classifier;
-  const { text, logits, maps } = finished(
-    classifier.steps(parts, { ablations: new Map(ablations) }));
-  const arrays = [...maps.arrays].map(([name, { shape, values }]) => {
-    return [name, shape ?? [values.length], [...values]];
-  });
-  const { tokens, segments, words, special } = text;
-  return { tokens, segments, words, special, logits: [...logits], arrays };
-}"""
-SUMS = (
-    "words",
-    "heads",
-    "head_biases",
-    "past",
-    "past_biases",
-    "biases",
-    "through",
-    "log_odds",
-)
 NGRAMS = """([content, keys, ratios, texts]) => {
   const tokenizer = new modules.tokenizer.Tokenizer(content);
   const table = BigUint64Array.from(keys, BigInt);
@@ -145,6 +125,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"positions": "sinusoidal", "num_layers": 1},
     {"is_pair": True, "num_classes": 2},
     {"window": 3, "num_kv_heads": 2, "num_layers": 3},
+    {"pooling": "mean", "causal": True, "positions": "learned"},
     {"kind": "bpe"},
 ]
 
@@ -160,45 +141,9 @@ def test_tokens_logits_maps_and_exact_sums_are_those_of_python(
     ablations: Any = [[], [["0,1", "zero"], ["0,2", "uniform"], ["0,0", "zero"]]]
     if run.config.model.num_layers > 1:
         ablations[1][2] = ["1,0", "zero"]
-    opened = "async it => (window.classifier = await modules.classifier.Classifier.open(it))"
-    script.evaluate(opened, live_content(run))
+    script.evaluate(OPEN, live_content(run, Storage("float32")))
     for row, heads in product(rows, ablations):
         same_answer(run, row, heads, script.evaluate(READ, [list(row), heads]))
-
-
-def same_answer(
-    run: ShownRun, row: tuple[str, ...], heads: list[list[str]], found: dict[str, Any]
-) -> None:
-    """Hold tokens, logits, maps and sums of the page against Python's."""
-    names = list(headed_layers(run.model))
-    readout = readout_position(run.model)
-    probe = make_probe(run.tokenizer, row, None, run.config.data.max_length, run.evidence, readout)
-    assert found["tokens"] == probe.text.tokens
-    assert found["segments"] == probe.text.segments
-    assert found["special"] == probe.text.special
-    assert found["words"] == [[*word] for word in probe.text.words or []]
-    arrays = {
-        name: np.array(values, np.float32).reshape(shape) for name, shape, values in found["arrays"]
-    }
-    ablated: Any = {(names[int(key[0])], int(key[2])): kind for key, kind in heads}
-    with ablate(run.model, ablated):
-        with torch.no_grad():
-            (logits,) = run.model(*probe.batch.inputs)
-        output = run_probe(run.model, probe, run.reading)
-    assert output.explanation is not None
-    np.testing.assert_allclose(found["logits"], logits, atol=1e-4)
-    pair = output.arrays["contributions/shown"]
-    np.testing.assert_array_equal(arrays["contributions/shown"], pair)
-    for name in SUMS:
-        own = np.subtract(*np.moveaxis(arrays[f"contributions/{name}"], -1, 0)[:2])
-        expected = output.explanation.toward(output.arrays[f"contributions/{name}"])
-        np.testing.assert_allclose(own, expected, atol=1e-4, err_msg=name)
-    maps = arrays["contributions/maps"]
-    np.testing.assert_allclose(maps, output.explanation.maps, atol=1e-4)
-    for name in output.arrays if not heads else ():
-        if name.endswith("/weights"):
-            own = arrays[name]  # [H, Q, T], of a last layer the row of [CLS] alone
-            np.testing.assert_allclose(own, output.arrays[name][:, : own.shape[1]], atol=1e-4)
 
 
 def test_the_page_of_pairs_has_two_boxes(open_page: PageOpener, tmp_path: Path) -> None:
@@ -244,7 +189,7 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run
     known = known_ngrams(words_of(run.tokenizer, rows * 4))
     ratios = np.random.default_rng(0).normal(size=len(known)).astype(np.float32)
     numbers = [str(key) for key in known.keys]
-    given = [live_content(run)["tokenizer"], numbers, ratios.tolist(), texts]
+    given = [live_content(run, Storage("float32"))["tokenizer"], numbers, ratios.tolist(), texts]
     found = script.evaluate(NGRAMS, given)
     evidence = encode_texts(run.tokenizer, rows, known)
     assert evidence.evidence is not None
@@ -259,7 +204,8 @@ def test_words_and_ngrams_have_the_same_lower_case_as_in_python(script: Any, run
 
 def test_what_javascript_cannot_compute_is_rejected_by_name(run: ShownRun) -> None:
     rejected = {
-        "model.pooling": ("first", "mean"),
+        "model.pooling": ("first or mean", "max"),
+        "model.attention": ("multi_head", "shared_projection"),
         "tokenizer.kind": ("words or bpe", "japanese"),
     }
     for key, (expected, value) in rejected.items():

@@ -297,9 +297,15 @@ class FixedNetwork:
 
 
 def is_linear_here(model: nn.Module) -> bool:
-    """Return whether all parts of a model are written out here: no layer of the user's own."""
+    """Return whether all parts of a model are written out here.
+
+    A layer of the user's own is not, nor is one with hooks, by which heads are ablated.
+    """
     if not isinstance(model, TextClassifier | Ensemble):
         return False
     kinds = (MultiHeadAttention, SharedProjectionAttention)
     blocks = [part for part in model.modules() if isinstance(part, EncoderBlock)]
-    return all(type(block.attention) in kinds for block in blocks)
+    return all(
+        type(block.attention) in kinds and not block.attention._forward_pre_hooks
+        for block in blocks
+    )

@@ -293,11 +293,12 @@ class PageConfig(WritesFile):
 
     run: RunFolder
     output: PathText = key("page.html", "HTML file")
-    dtype: Literal["float32", "float16"] = key(
-        "float32",
-        "type of the stored weights; float16 halves the page and changes logits by about 0.001",
+    dtype: Literal["float32", "float16", "int8"] | None = key(
+        None,
+        "type of the stored weights; null: int8 on a checkpoint, else float32. The page says what "
+        "it changes",
     )
-    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(10.0, "largest page in MB")
+    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(64.0, "largest page in MB")
     examples: Annotated[int, Field(ge=0, le=60)] = key(
         9,
         "validation texts to choose from, right, wrong and unsure ones; 0: no text of the data",

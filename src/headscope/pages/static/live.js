@@ -4,12 +4,13 @@
 import { page } from "./api.js";
 import { mount, show } from "./app.js";
 import { Box, BoxTools } from "./box.js";
-import { Classifier } from "./classifier.js";
+import { Classifier, filled } from "./classifier.js";
+import { contributionsOf } from "./contributions.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
-import { pairOf } from "./pair.js";
+import { pairOf, shownPair } from "./pair.js";
 import { html } from "./preact.js";
 import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
@@ -18,7 +19,9 @@ import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
-const REST = 300; // milliseconds after which a head is tried without
+const REST = 250; // milliseconds at rest, after which cells of heads are computed, and a head is tried off
+const ROWS = 10; // heads that are shown before all are asked for
+const AT_ONCE = 12; // heads whose cells are asked for together
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
@@ -47,6 +50,7 @@ class Live {
     this.labels = new Map([...(page.report ? givenLabels(page.report) : []), ...examples]);
     store.subscribe(["pair"], () => (this.words = this.wordsRead()));
     store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
+    store.subscribe(["maps", "pair", "isAllAsked"], () => this.fill());
   }
 
   /* Read a text with the heads that are ablated now. A later call overtakes this one. */
@@ -92,14 +96,17 @@ class Live {
     return this.read(parts);
   }
 
-  /* The log-odds of another text under the heads that are ablated now, by a Worker; where there is
-     none by the page, and null where its reader has gone on. */
-  async logOdds(text, ablated = this.store.ablated) {
+  /* What the classifier gives of a text under the heads that are ablated now, by a Worker; where there
+     is none by the page, and null where its reader has gone on. */
+  async ask(name, parts, ablated, ...given) {
     const { classifier } = this;
-    const parts = text.split(JOIN);
     this.reader ??= new Reader(classifier);
-    const found = await this.reader.logOdds(parts, ablated);
-    return found ?? this.work(classifier.logOdds(parts, ablated));
+    const found = await this.reader.ask(name, parts, ablated, ...given);
+    return found ?? this.work(classifier[name](parts, ablated, ...given));
+  }
+
+  logOdds(text, ablated = this.store.ablated) {
+    return this.ask("logOdds", text.split(JOIN), ablated);
   }
 
   /* Each class's probability with one more head off, once no key came for a while. */
@@ -119,6 +126,29 @@ class Live {
     const ofLabels = logOdds.map((each) => 1 / (1 + Math.exp(-each)));
     const own = maps.values("given") === null ? shares : ofLabels;
     store.set({ without: { of: maps, heads: new Map(known).set(place, own) } });
+  }
+
+  /* Compute cells that are not known: of the heads in sight once no key came for a while, or of all
+     where the reader asks for them. */
+  async fill() {
+    const { store } = this;
+    const { maps, isAllAsked } = store;
+    const pair = shownPair(store);
+    const isHere = () => store.maps === maps && shownPair(store)?.join() === pair?.join();
+    const missing = () => {
+      const heads = contributionsOf(store)?.heads ?? [];
+      const sought = isAllAsked ? heads : heads.slice(0, ROWS);
+      return sought.filter((own) => !contributionsOf(store).knows(own));
+    };
+    if (!this.classifier || pair === null || missing().length === 0) return;
+    if (!isAllAsked) await new Promise((resolve) => setTimeout(resolve, REST));
+    if (!isHere() || isAllAsked !== store.isAllAsked) return;
+    const { heads } = this.classifier.network;
+    const asked = missing().slice(0, AT_ONCE).map(({ layer, head }) => layer * heads + head);
+    const cells = await this.ask("cells", this.parts, store.ablated, pair, asked);
+    if (cells === null || !isHere()) return;
+    this.result.maps = filled(maps, pair, cells);
+    store.set({ maps: this.result.maps });
   }
 
   /* Remove words of the text that is read. */
@@ -209,7 +239,7 @@ export async function render() {
   }
   const store = newStore();
   store.learned = page.report?.words ?? null;
-  const { pair, examples, dtype } = page.live;
+  const { pair, examples } = page.live;
   const typed = pair ? ["", ""] : [""];
   store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
   const numbers = { ...page.numbers, step: 0 };
@@ -221,7 +251,7 @@ export async function render() {
   };
   const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {
-    box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
+    box: () => html`<${Box} store=${store} live=${live} weights=${page.live} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
     without: (layer, head) => live.without(layer, head),
     mind: () => html`<${Mind}

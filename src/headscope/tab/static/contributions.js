@@ -10,6 +10,7 @@
    table.columns   [{kind: "word", group} ..., {kind: "others", count}?, {kind: "ends"}?,
                    {kind: "biases"}]; "ends": the start and the end of the text, its special tokens
    table.rows      [{kind: "head", layer, head, cells, sum} ..., the largest first;
+                   {kind: "heads", number, cells, sum}?: those of which the sums alone are known;
                    {kind: "past", cells, sum}?: what passes no head, where that is not 0;
                    {kind: "rest", cells, sum}?]: of heads that are not known
    table.foot      {cells, sum}: the words, their numbers those of the text; sum: the log-odds
@@ -50,6 +51,7 @@ class Contributions {
     this.words = part("words"); // [tokens]
     this.cells = part("heads"); // [layers, heads, tokens]
     this.headBiases = part("head_biases"); // [layers, heads]
+    this.sums = arrays.has(`${PREFIX}sums`) ? part("sums") : null; // where cells may not be known
     this.past = part("past"); // [tokens]
     this.throughs = part("through"); // [layers, heads]
     [this.pastBiases] = part("past_biases");
@@ -83,7 +85,13 @@ class Contributions {
 
   /* What a head brings: its shares of all tokens and of the biases. */
   headSum(layer, head) {
+    if (this.sums) return this.sums[layer * this.widest + head];
     return sumOf(this.ofHead(layer, head)) + this.headBias(layer, head);
+  }
+
+  /* Whether a head's shares of the tokens are known, not its sum alone. */
+  knows({ layer, head }) {
+    return !Number.isNaN(this.headBias(layer, head));
   }
 
   through(layer, head) {
@@ -148,8 +156,8 @@ class Contributions {
     const foot = columns.map(({ value }) => value);
     const sums = roundedTo(lines.map(({ sum }) => sum), addedUp(foot));
     const shown = roundedTable(cells, sums, foot);
-    const rows = lines.map(({ kind, layer, head }, at) => {
-      return { kind, layer, head, cells: shown[at], sum: sums[at] };
+    const rows = lines.map(({ kind, layer, head, number }, at) => {
+      return { kind, layer, head, number, cells: shown[at], sum: sums[at] };
     });
     const { total, missed } = this.shown;
     return { columns, rows, foot: { cells: foot, sum: total }, missed };
@@ -167,17 +175,22 @@ class Contributions {
 
   /* The rows of the table, each of tokens and of biases. */
   lines() {
-    const lines = this.heads.map(({ layer, head, sum }) => {
+    const lines = this.heads.filter((own) => this.knows(own)).map(({ layer, head, sum }) => {
       const bias = this.headBias(layer, head);
       return { kind: "head", layer, head, sum, line: this.ofHead(layer, head), bias };
     });
     const past = { kind: "past", line: this.past, bias: this.pastBiases };
-    const all = [...lines, past];
-    const rest = {
-      kind: "rest",
+    const without = (kind, all) => ({
+      kind,
       line: this.words.map((word, at) => word - sumOf(all.map(({ line }) => line[at]))),
       bias: this.biases - sumOf(all.map(({ bias }) => bias)),
-    };
+    });
+    const number = this.heads.length - lines.length;
+    if (number > 0) { // what is left of the words is theirs
+      const others = without("heads", [...lines, past]);
+      lines.push({ ...others, number, sum: sumOf(others.line) + others.bias });
+    }
+    const rest = without("rest", [...lines, past]);
     for (const [own, least] of [[past, 0], [rest, MOST_MISSED]]) {
       own.sum = sumOf(own.line) + own.bias;
       if ([...own.line, own.bias].some((value) => Math.abs(value) > least)) lines.push(own);

@@ -1,8 +1,8 @@
 /* Arrays in one buffer, and the maps of a text among them. */
 
 const TYPES = {
-  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Float16Array,
-  float32: Float32Array,
+  uint8: Uint8Array, int8: Int8Array, int32: Int32Array, uint64: BigUint64Array,
+  float16: Float16Array, float32: Float32Array,
 };
 
 /* The arrays of a bundle (record/reader.py) by name: {shape, values}. */

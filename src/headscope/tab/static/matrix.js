@@ -38,10 +38,16 @@ function Cells({ store, found }) {
   const all = inOrder(ofHeads, heads, placeOf);
   const most = isWhole || all.length <= FEW ? all.length : Math.min(MOST, found.enough());
   const others = table.rows.filter(({ kind }) => kind !== "head");
-  const rows = [...all.slice(0, most), ...restOf(all.slice(most)), ...others];
+  const together = others.filter(({ kind }) => kind === "heads");
+  const past = others.filter(({ kind }) => kind !== "heads");
+  const rows = [...all.slice(0, most), ...restOf([...all.slice(most), ...together]), ...past];
+  const unfold = (isOpen) => {
+    setWhole(isOpen);
+    store.set({ isAllAsked: isOpen }); // of heads whose cells take long
+  };
   const view = { store, found, words, table, rows };
   const about = t`parts of the sum, not effects of removal; rows and columns add up`;
-  const tools = unfolder(t`All heads and words`, isWhole, setWhole);
+  const tools = unfolder(t`All heads and words`, isWhole, unfold);
   const term = html`<${Term} name="head" />`;
   const title = parts`Which ${term} brings which word`;
   return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
@@ -65,7 +71,8 @@ function restOf(heads) {
   if (heads.length === 0) return [];
   const cells = heads[0].cells.map((_, at) => addedUp(heads.map((row) => row.cells[at])));
   const sum = addedUp(heads.map((row) => row.sum));
-  return [{ kind: "heads", number: heads.length, cells, sum }];
+  const number = heads.reduce((all, row) => all + (row.number ?? 1), 0);
+  return [{ kind: "heads", number, cells, sum }];
 }
 
 function grid(view) {

@@ -95,7 +95,7 @@ async function picture() {
 function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
-  const { places } = found;
+  const places = found.places.filter(([layer, head]) => found.knows({ layer, head }));
   const names = places.map(([layer, head]) => `layer ${layer} head ${head}`);
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
     const shares = places.map((place) => found.ofHead(...place)[at]);
