@@ -16,7 +16,6 @@ from torch import nn
 
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import Phase, TextDataModule, usual_length
-from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
 from headscope.heads.lightning_callback import HeadLogger
@@ -268,7 +267,7 @@ def _add_features(
         return
     # The heads of frozen layers are studied, on test texts too, so their states are not kept.
     roles = ROLES if frozen is getattr(model, "features", None) else ("train", "validation")
-    encoder: StatesOf = frozen
+    encoder: Callable[..., Any] = frozen
     settings = f"{frozen.digest()} {[*frozen.layers]}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
     if config.trainer.precision == "auto" and has_bfloat16(device):
