@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 from headscope.cli.evaluate import evaluate
 from headscope.ground.errors import RunError, UserWarningMessage
+from headscope.ground.files import read_text
 from headscope.pages.live import recorded_step
-from headscope.runs.folder import load_validation
+from headscope.runs.folder import load_validation, write_tensors
 from headscope.runs.run import Prediction, load_run
 from headscope.settings.commands import EvaluateConfig
 from headscope.training.resume import LAST, load_last, resumed_config
@@ -164,3 +166,28 @@ def test_no_text_of_the_run_is_recognized_by_what_is_published(
     assert load_run(folder).setup.learned is None
     with pytest.raises(RunError, match=r"keeps no logits .* private\.safetensors is gone"):
         load_validation(folder)
+
+
+def test_nothing_but_what_is_its_own_is_read_of_the_private_file(
+    plain: Trained, tmp_path: Path
+) -> None:
+    """It stands beside the model, so no weight of it counts; and its table is checked."""
+    folder = plain.copy(tmp_path)
+    expected = answers(folder)
+    path = folder / "private.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    bias = torch.full((2,), 50.0)
+    write_tensors(path, {"head.bias": bias}, {"model": metadata["model"]})
+    assert answers(folder) == expected
+    tables = [torch.zeros(5), torch.zeros(0, 3), torch.full((4, 3), 99.0), torch.zeros(4, 9)]
+    for table in tables:
+        write_tensors(path, {"validation": table}, {"model": metadata["model"]})
+        with pytest.raises(RunError, match="expected logits and labels of 2 classes"):
+            load_validation(folder)
+
+
+def test_a_link_to_a_device_without_an_end_is_read_no_further_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="expected at most 1 MiB"):
+        read_text(tmp_path / "metrics.json", most=1)

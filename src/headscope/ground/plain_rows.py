@@ -139,7 +139,7 @@ class Lines:
         """Yield each line with its end."""
         while line := self.file.readline(MOST_IN_ROW + 1):
             self.held += len(line)
-            self.left -= len(line)
+            self.left -= 16 + len(line)  # what an empty one takes
             if self.left < 0:
                 raise ValueError("holds far more than its size; unpack it, if that is right")
             if self.held > MOST_IN_ROW:

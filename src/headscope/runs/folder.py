@@ -133,7 +133,7 @@ def _read_private(folder: Path, model: str) -> dict[str, Tensor]:
             raise RunError(
                 f"run={folder}: {PRIVATE} is of another {WEIGHTS}; put back its own, or remove it"
             )
-        return tensors
+        return {name: tensors[name] for name in (LEARNED, VALIDATION) if name in tensors}
 
 
 def model_name(folder: Path) -> str:
@@ -155,13 +155,13 @@ def load_validation(folder: Path) -> Validation:
             f"run={folder}: keeps no logits of its validation texts: it was stopped, or is "
             f"older, or {PRIVATE} is gone; train it again, or give min_confidence=..."
         )
-    table = tensors[VALIDATION]
     with reading(folder / PRIVATE):
-        labels = table[:, -1].long()
-        classes = table.shape[1] - 1
-        if table.dim() != 2 or len(table) == 0 or not 0 <= labels.min() <= labels.max() < classes:
-            raise ValueError(f"{VALIDATION}: expected logits, and labels below {classes}")
-    return table[:, :-1], labels
+        table = tensors[VALIDATION]
+        classes = len(json.loads(metadata["labels"]))
+        has_shape = table.dim() == 2 and len(table) > 0 and table.shape[1] == classes + 1
+        if not has_shape or not ((table[:, -1] >= 0) & (table[:, -1] < classes)).all():
+            raise ValueError(f"{VALIDATION}: expected logits and labels of {classes} classes")
+    return table[:, :-1], table[:, -1].long()
 
 
 def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
