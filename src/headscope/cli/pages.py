@@ -25,6 +25,8 @@ from headscope.runs.texts import own_corpus, texts_and_labels, texts_of
 from headscope.settings.commands import PageConfig, ReportConfig
 from headscope.tab.html import write_page
 
+MOST_CHANGED = 0.05  # of a probability, by a vocabulary that is cut
+
 
 def page(config: PageConfig, console: Console | None = None) -> Path:
     """Write the page and return its path.
@@ -72,15 +74,21 @@ def _corpus(run: Run, console: Console) -> Corpus | None:
 
 
 def _storage(run: Run, dtype: Dtype, corpus: Corpus) -> Storage:
-    """Return how the page stores a network, and what that changes on validation texts."""
-    kept = None
+    """Return how the page stores a network, and what that changes on validation texts.
+
+    The vocabulary of a checkpoint is cut to what training saw, unless that alone changes an answer.
+    """
+    texts, _ = texts_and_labels(corpus.splits["validation"], run.objective, run.labels)
+    whole = [*page_tokenizer(run.tokenizer, run.config.data.most_tokens)["ids"]]
     if run.setup.encoder is not None:
         learned, _ = texts_and_labels(corpus.splits["train"], run.objective, run.labels)
-        kept = seen_ids(run, learned)
-    storage = Storage(dtype, kept)
-    ids = page_tokenizer(run.tokenizer, run.config.data.most_tokens, kept)["ids"]
-    texts, _ = texts_and_labels(corpus.splits["validation"], run.objective, run.labels)
-    return replace(storage, change=measured(run, storage, ids, texts))
+        storage = Storage(dtype, seen_ids(run, learned))
+        ids = page_tokenizer(run.tokenizer, run.config.data.most_tokens, storage.kept)["ids"]
+        change = measured(run, storage, ids, texts)
+        if change is None or (change.most <= MOST_CHANGED and change.labels == 0):
+            return replace(storage, change=change)
+    storage = Storage(dtype)
+    return replace(storage, change=measured(run, storage, whole, texts))
 
 
 def report(config: ReportConfig, console: Console | None = None) -> TextsReport:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from headscope.data.batching import encode_rows
-from headscope.data.tokenizer import tokenizer_of
+from headscope.data.tokenizer import copied, tokenizer_of
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.record.schema import Arrays
 
@@ -140,9 +140,11 @@ def restored(array: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
 
 
 def seen_ids(run: "Run", texts: Iterable[tuple[str, ...]]) -> set[int]:
-    """Return the ids of all tokens of texts."""
+    """Return the ids of all tokens of texts, also of what is not read of them."""
+    whole = copied(run.tokenizer)
+    whole.no_truncation()
     rows = [*texts]
-    return set(encode_rows(run.tokenizer, rows).ids.tolist()) if rows else set()
+    return set(encode_rows(whole, rows).ids.tolist()) if rows else set()
 
 
 def _cut_tokenizer(tokenizer: Tokenizer, ids: Collection[int]) -> Tokenizer:

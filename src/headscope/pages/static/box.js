@@ -45,7 +45,7 @@ export function Box({ store, live, weights }) {
     </p>`}
     <p class="notes">
       <span>${seconds === null ? t`unpacking the network …` : words}</span>
-      <span>${changeOf(weights)}</span>
+      ${changeOf(weights)}
     </p>
   </div>`;
 }
@@ -54,10 +54,12 @@ export function Box({ store, live, weights }) {
 function changeOf({ dtype, change }) {
   const bits = { int8: 8, float16: 16 }[dtype];
   if (!bits) return null;
-  if (!change) return t`weights in ${bits} bits; what that changes was not measured`;
+  if (!change) return t`weights in ${bits} bits, not measured`;
   const most = (100 * change.most).toFixed(1);
-  return t`weights in ${bits} bits: on ${count(change.texts)} validation texts that changes
-    probabilities by at most ${most} points, and ${count(change.labels)} classes`;
+  const title = t`how far probabilities of validation texts change, and how many classes`;
+  return html`<span title=${title}>
+    ${t`weights in ${bits} bits: ≤ ${most} points, ${count(change.labels)} of ${count(change.texts)}`}
+  </span>`;
 }
 
 /* A button for each kind of examples, of which each click shows the next; and one to compare. */
