@@ -11,7 +11,7 @@ BY_UV := uv pip install --quiet --no-deps --python $(BIN)/python --constraint co
 CPU_BUILD := $(if $(shell command -v nvidia-smi),,$(FOR_CPU))
 TORCH := $(or $(if $(shell command -v uv),$(BY_UV)),$(CPU_BUILD))
 
-.PHONY: install train demo test test-slow test-hard check audit format
+.PHONY: install train demo demo-minilm test test-slow test-hard check audit format
 
 # outputs/first, unless there is one already or ARGS choose the folder. Then headscope names the run by data and time.
 FIRST := $(if $(wildcard outputs/first)$(filter name=% resume=% outputs_dir=% -m --multirun --help,$(ARGS)),,name=first)
@@ -24,6 +24,10 @@ train: $(VENV)/.run
 # The page that README.md links, of outputs/first.
 demo: $(VENV)/.run
 	$(BIN)/headscope page run=outputs/first output=docs/demo/index.html overwrite=true dtype=float16 $(ARGS)
+
+# The page of a fine-tuned MiniLM: `headscope train experiment=minilm name=minilm` first (docs/pretrained.md).
+demo-minilm: $(VENV)/.run
+	$(BIN)/headscope page run=outputs/minilm output=outputs/minilm/page.html overwrite=true $(ARGS)
 
 # Two processes: a file of tests by itself (`pytest tests/data/test_source.py`) runs in one, where a debugger works.
 WORKERS := -n 2 --dist worksteal

@@ -46,13 +46,13 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
+from headscope.foreign.fixed_gates import FixedGates, given
+from headscope.foreign.gate_rules import RULES
+from headscope.foreign.pretrained import PretrainedClassifier
 from headscope.heads.capture import ablate, capture, eval_mode, headed_layers, readout_position
 from headscope.heads.contributions import decompose, likeliest_log_odds, share_among_heads
-from headscope.heads.fixed_gates import FixedGates
-from headscope.heads.gate_rules import RULES
 from headscope.heads.study import draw_samples, special_tokens
 from headscope.model.objective import ONE_CLASS, Objective
-from headscope.model.pretrained import PretrainedClassifier
 from headscope.runs.run import load_run
 from side_by_side import table
 
@@ -163,7 +163,7 @@ def halved(model: nn.Module, batch: Batch, objective: Objective) -> Float[Tensor
     gates = FixedGates(*batch.token_ids.shape)
     with patch.dict(RULES, scaled_dot_product_attention=_halved), eval_mode(model):
         with gates:
-            logits = model(*batch.inputs)
+            logits = model(*given(batch.inputs[:3], batch.inputs[1]), *batch.inputs[3:])
         log_odds = likeliest_log_odds(logits.double(), objective).sum()
     gradients = torch.autograd.grad(log_odds, gates.words)
     parts = zip(gates.words, gradients, strict=True)

@@ -22,9 +22,9 @@ from transformers.models.auto.modeling_auto import (
 )
 
 import headscope
+from headscope.foreign.abilities import abilities
+from headscope.foreign.pretrained import PretrainedClassifier
 from headscope.ground.errors import first_line
-from headscope.heads.integrations.abilities import abilities
-from headscope.model.pretrained import PretrainedClassifier
 
 TEXT = "the film was not good"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

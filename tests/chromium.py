@@ -68,6 +68,7 @@ def opening_pages(browser: Any, path: Path) -> Iterator[PageOpener]:
             content: str,
             wait: str = ".text .token",
             link: str = "",
+            unfolds: bool = True,
             address: str | None = None,
             **options: Any,
         ) -> Any:
@@ -82,6 +83,10 @@ def opening_pages(browser: Any, path: Path) -> Iterator[PageOpener]:
             tab.add_init_script(REFUSALS)
             tab.goto(place + link)
             tab.locator(wait).first.wait_for()
+            if unfolds:  # the bar and the table
+                tab.evaluate(
+                    "document.querySelector('main > .fold-view')?.setAttribute('open', '')"
+                )
             return tab
 
         yield opener

@@ -185,3 +185,14 @@ def test_japanese_is_written_in_the_words_of_the_glossary(pattern: str) -> None:
         if re.search(pattern, line)
     ]
     assert found == [], f"write {AVOIDED[pattern]}"
+
+
+def test_each_promise_has_a_test_that_exists() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promised, _, _ = page.partition("## What is not promised")
+    tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promised)
+    assert len(tests) > 20
+    for path, name in tests:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+    lines = [line for line in promised.splitlines() if line.startswith("| ")][1:]
+    assert [line for line in lines if "::" not in line and not line.startswith("| **A ")] == []

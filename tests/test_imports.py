@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "proof": {"attention", "model", "heads"},
     "runs": {"attention", "model", "data", "heads", "record"},
     "pages": {"model", "data", "heads", "record", "tab", "runs"},
+    # Models that are not ours: nothing below the public names may import it.
+    "foreign": {"attention", "model", "data", "heads", "record", "tab", "pages"},
     "export": {"model", "data", "heads", "runs"},
     "results": {"model", "data", "heads", "record", "runs", "tab"},
     "training": {"attention", "model", "data", "heads", "record", "pages", "results", "runs"},

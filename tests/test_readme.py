@@ -50,7 +50,7 @@ def commands(page: str) -> list[list[str]]:
     lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
     data = re.search(r"^headscope train (.+) name=reviews$", text, re.MULTILINE)
     for line, dots in re.findall(r"`(headscope [^`]+?)( \.\.\.)?`", text):
-        if "experiment=pretrained" not in line:  # needs an encoder
+        if "experiment=" not in line:  # needs an encoder
             lines.append(f"{line} {data[1]}" if dots and data else line)
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("headscope ")]
 

@@ -4,7 +4,11 @@ CEILINGS hold the totals. They are there against forgetting, and no target: a cl
 its place. They were raised twice: from 18,800 / 4,750 / 131,500 / 17,000 for what four issues asked
 (one table of heads and words, every family, untrusted folders, what goes in comes out), and from
 20,700 / 5,550 / 148,000 / 18,700 for four more (quick, accurate, the lesson, a month later), twice
-as much as these had allowed. The docs got 900 words more for the tables of accuracy.
+as much as these had allowed. The docs got 900 words more for the tables of accuracy. A third time
+while the suite of operations went (-1,190 lines): for one encoder into which seven families open
+(+1,600, with the sums written out), the claims of verify that hold them (+240), models that are not
+ours (+450: what comes of the text is no bias), damage and limits (+350); in JavaScript for three
+tokenizers, the opened network and the flow of the first screen.
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -26,11 +30,11 @@ from headscope.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 23_250,
-    "lines of JavaScript and CSS": 5_580,
-    "nodes": 168_000,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 21_300,
-    "English words of the docs": 19_800,
+    "lines of Python": 26_100,
+    "lines of JavaScript and CSS": 7_550,
+    "nodes": 189_000,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 23_900,
+    "English words of the docs": 20_200,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.4,
@@ -59,14 +63,14 @@ EXCEPTIONS = {
     "parameters": {
         "attention/multi_head.py __init__",  # as torch names them
         "attention/multi_head.py forward",
-        "heads/gate_rules.py _attention",
-        "heads/gate_rules.py _layer_norm",
-        "heads/integrations/transformers_models.py _attention_call",
+        "foreign/gate_rules.py _attention",
+        "foreign/gate_rules.py _layer_norm",
+        "foreign/transformers_models.py _attention_call",
         "data/batching.py __init__",
         "data/features.py hidden_states",
         "model/classifier.py __init__",
         "pages/live.py live_html",
-        "pages/show.py show",
+        "foreign/show.py show",
     },
     "nesting": set(),
     "imports": set(),

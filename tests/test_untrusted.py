@@ -192,9 +192,10 @@ def test_classes_that_the_head_does_not_have_are_an_error(tmp_path: Path) -> Non
 
 
 BYTES = [{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]
+MARKS = [{"type": "Metaspace", "replacement": "x", "prepend_scheme": "always", "split": True}]
 TOKENIZERS: dict[str, Any] = {
     "a long replacement": {
-        "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 65}
+        "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 41}
     },
     "between letters": {
         "normalizer": {
@@ -202,6 +203,8 @@ TOKENIZERS: dict[str, Any] = {
             "normalizers": [{"type": "Replace", "pattern": {"Regex": ""}, "content": "b"}] * 40,
         }
     },
+    "before each text": {"normalizer": {"type": "Prepend", "prepend": "b" * 300_000}},
+    "marks": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": MARKS * 40}},
     "bytes of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": BYTES * 40}},
 }
 
@@ -212,7 +215,7 @@ def test_a_tokenizer_that_makes_texts_longer_is_an_error(
 ) -> None:
     content = json.loads(load_model(write_model(tmp_path))[0].tokenizer.to_str())
     with pytest.raises(
-        ValueError, match=r"could make a text \d+ times as long, expected at most 64"
+        ValueError, match=r"could make a text \d+ times as long, expected at most 40"
     ):
         tokenizer_of(json.dumps(content | change))
 
@@ -229,7 +232,20 @@ def test_a_tokenizer_pads_nothing_puts_few_tokens_around_a_text_and_fails_as_oth
         encode_texts(
             tokenizer_of(json.dumps(content | {"normalizer": hungry})), [("a" * 90 + "b",)]
         )
+    content["model"]["unk_token"] = "[GONE]"
+    with pytest.raises(ValueError, match=r"is not a tokenizer\.json: .*unknown|vocabulary"):
+        tokenizer_of(json.dumps(content))
+    content = json.loads(tokenizer.to_str())
+    content["model"]["unk_token"] = "?" * 300_000
+    content["model"]["vocab"]["?" * 300_000] = 1_000
+    with pytest.raises(ValueError, match="a special token has more than 256 characters"):
+        tokenizer_of(json.dumps(content))
+    content = json.loads(tokenizer.to_str())
     content["post_processor"]["single"] *= 20
+    with pytest.raises(ValueError, match="its post_processor repeats a text"):
+        tokenizer_of(json.dumps(content))
+    start, text, end = json.loads(tokenizer.to_str())["post_processor"]["single"]
+    content["post_processor"]["single"] = [start, text] + [end] * 20
     with pytest.raises(ValueError, match="expected at most 16 special tokens around a text"):
         tokenizer_of(json.dumps(content))
 

@@ -20,12 +20,21 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bert_family import write_checkpoint
 from headscope.ground.signals import Stopped
 from headscope.results.metrics import Results
+from headscope.runs.folder import (
+    METRICS,
+    MODEL,
+    PRIVATE,
+    WEIGHTS,
+    digest_of,
+    save_json,
+    write_tensors,
+)
 from headscope.settings.checks import override
 from headscope.settings.config import (
     DataConfig,
@@ -184,11 +193,17 @@ class Trained:
 def edit_model(
     folder: Path, change: Callable[[dict[str, str]], dict[str, str]], **tensors: torch.Tensor
 ) -> None:
-    """Change the metadata of model.safetensors, and some tensors."""
-    path = folder / "model.safetensors"
+    """Change the metadata of model.safetensors, and some tensors, as whoever made the run could."""
+    path = folder / WEIGHTS
     with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    save_file(load_file(path) | tensors, path, change(metadata))
+        metadata = change(file.metadata())
+    content = load_file(path) | tensors
+    digest = digest_of(content, metadata)
+    write_tensors(path, content, metadata)
+    write_tensors(folder / PRIVATE, load_file(folder / PRIVATE), {MODEL: digest})
+    if (folder / METRICS).exists():
+        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        save_json(folder / METRICS, metrics | {MODEL: digest})
 
 
 def weights_of(folder: Path) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from headscope.cli.inspect import inspect
+from headscope.runs.run import load_run
 from headscope.settings.commands import InspectConfig
 from headscope.settings.config import DataConfig
 from untrained import untrained
@@ -15,9 +16,12 @@ pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 LABELS = ["Commercial", "Copyleft Limited", "Permissive"]
 
 
+LONG = " ".join(["a licence of a kind"] * 60)
+
+
 def made(folder: Path, pooling: str = "mean") -> Path:
     model = {"num_layers": 1, "num_heads": 2, "pooling": pooling, "evidence": False}
-    return untrained(folder, ["a licence of a kind"], DataConfig(max_length=16), LABELS, **model)
+    return untrained(folder, ["a licence of a kind"], DataConfig(max_length=320), LABELS, **model)
 
 
 def test_a_read_only_run_is_inspected_and_its_page_goes_to_the_current_directory(
@@ -42,3 +46,21 @@ def test_what_every_head_put_is_said_where_it_can_be(tmp_path: Path, pooling: st
     assert "log-odds" in words
     assert "biases" in words
     assert "All heads and words" in html
+
+
+def test_a_text_is_read_as_far_as_predict_reads_it_and_a_shorter_limit_is_said(
+    tmp_path: Path,
+) -> None:
+    folder = made(tmp_path)
+    (answer,) = load_run(folder).predict([LONG])
+    likeliest = f"{answer.label} {answer.probabilities[answer.label]:.3f}"
+    said = {}
+    for limit in (None, 256):
+        shown = io.StringIO()
+        config = InspectConfig(run=str(folder), text=LONG, max_tokens=limit, accelerator="cpu")
+        inspect(config, Console(file=shown, width=300))
+        said[limit] = shown.getvalue()
+    assert f"302 tokens; {likeliest}" in said[None]
+    assert "256 tokens; " in said[256]
+    cut = "of this text alone: max_tokens=256 cuts the text: the run reads 302 tokens of it"
+    assert [cut in said[limit] for limit in (None, 256)] == [False, True]

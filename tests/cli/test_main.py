@@ -76,7 +76,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("train", "model.num_heads = 4 [integer >= 1 <= 1000000000]", "must divide d_model"),
         ("evaluate", "data.text_column = null", "the run's"),
-        ("inspect", "max_tokens = 256", "truncate"),
+        ("inspect", "max_tokens = null", "truncate"),
         ("verify", "dtype = 'float64' [float64 | float32", "type"),
         ("export", "run = (must be given)", "run folder"),
     ],

@@ -1,6 +1,7 @@
 """No command replaces or removes a file that it has not made, unless overwrite=true says so."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from rich.console import Console
 
 from headscope.cli import labels as labels_module
 from headscope.cli.main import COMMANDS
-from headscope.ground.errors import ConfigError, RunError, UserError
+from headscope.ground.errors import ConfigError, RunError, UserError, UserWarningMessage
 from headscope.runs.run import load_run
-from headscope.settings.checks import validate
+from headscope.settings.checks import override, validate
 from headscope.settings.commands import ExportConfig, WritesFile
 from headscope.settings.config import TrainConfig
+from headscope.training.callbacks import RunCheckpoint
 from headscope.training.train import train
-from training_runs import Trained, configured, write
+from training_runs import Trained, configured, from_checkpoint, write
 
 # Of each command what makes a file where the user says; the others write into the run folder alone,
 # under names that are free, or nothing.
@@ -66,6 +68,46 @@ def test_an_output_without_a_name_or_of_another_kind_is_one_message(
     settings = {"run": str(plain.folder), "output": output}
     with pytest.raises(ConfigError, match=r"^output: expected a name that ends in \.html, got '"):
         validate(COMMANDS[name][1], settings)
+
+
+@pytest.mark.slow
+def test_nothing_that_is_sent_on_names_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    """Where data, run and checkpoint are absolute paths below it: for a review that is blind."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home_of_alice"))
+    base = tmp_path / "home_of_alice" / "work"
+    base.mkdir(parents=True)
+    monkeypatch.chdir(base)
+    config = replace(from_checkpoint(base), baseline=True)
+    train(config, Console(quiet=True))
+    run = f"run={base / 'outputs' / 'run'}"
+    command("evaluate", run)
+    command("inspect", run, "text=a lovely film")
+    command("report", run, "seconds=1")
+    command("export", run, "output=model")
+    files = [path for path in base.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} > {".safetensors", ".html", ".onnx", ".npz", ".json"}
+    assert [path for path in files if b"home_of_alice" in path.read_bytes()] == []
+    settings = load_run(base / "outputs" / "run").config
+    assert settings.data.path == config.data.path  # and they are found
+
+
+def test_a_run_folder_that_is_removed_while_it_trains_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = override(configured(tmp_path, max_epochs=1), {"inspection.enabled": False})
+    validated = RunCheckpoint.on_validation_end
+
+    def removed(self: RunCheckpoint, *given: Any) -> None:
+        shutil.rmtree(tmp_path / "outputs")
+        validated(self, *given)
+
+    monkeypatch.setattr(RunCheckpoint, "on_validation_end", removed)
+    with pytest.warns(UserWarningMessage, match="was moved or removed while it trained"):
+        train(config, Console(quiet=True))
+    names = {path.name for path in (tmp_path / "outputs" / "run").iterdir()}
+    assert names >= {"config.yaml", "labels.json", "tokenizer.json", "model.safetensors"}
 
 
 def test_a_report_follows_no_link_out_of_the_run_folder(

@@ -16,8 +16,8 @@ from headscope.data.batching import (
     TokenBudgetSampler,
     encode_texts,
 )
-from headscope.data.ngrams import beginning
 from headscope.data.tokenizer import train_tokenizer
+from headscope.data.units import beginning
 from headscope.settings.config import TokenizerConfig
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)
@@ -208,7 +208,7 @@ def test_a_stopped_epoch_goes_on_after_the_batches_that_were_done(
 def test_of_a_very_long_text_no_more_is_read_than_the_kept_tokens_need(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headscope.data.ngrams.MOST_CHARACTERS", 5000)
+    monkeypatch.setattr("headscope.data.units.MOST_CHARACTERS", 5000)
     config = TokenizerConfig(kind="bpe", vocab_size=400)
     tokenizer = train_tokenizer(iter([text, "some words of others"] * 3), config)
     tokenizer.enable_truncation(64)

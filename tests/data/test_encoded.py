@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 
 from headscope.data.batching import EncodedTexts
 from headscope.data.datamodule import encode
-from headscope.data.ngrams import unread, with_rest
 from headscope.data.tokenizer import train_tokenizer
+from headscope.data.units import ReadText
 from headscope.ground.files import cache_folder
 from headscope.settings.config import TokenizerConfig
 
@@ -43,7 +43,7 @@ def test_texts_are_encoded_as_one_by_one(
     wanted = [tokenizer.encode(*row) for row in zip(*columns, strict=True)]
     ids = [encoding.ids for encoding in wanted]
     if kind == "bpe":
-        ids = [with_rest(encoding.ids, len(unread(encoding))) for encoding in wanted]
+        ids = [ReadText(encoding, (), counts_rest=True).ids for encoding in wanted]
     assert ids_of(texts) == ids
     assert texts.lengths.tolist() == [len(encoding.ids) for encoding in wanted]
     assert texts.num_cut == sum(bool(encoding.overflowing) for encoding in wanted) > 0

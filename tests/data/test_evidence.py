@@ -20,7 +20,8 @@ from headscope.data.evidence import (
     log_count_ratios,
 )
 from headscope.data.ngrams import tokens_of_words
-from headscope.data.tokenizer import REST, train_tokenizer, trained_tokenizer, word_spans
+from headscope.data.tokenizer import train_tokenizer, trained_tokenizer, word_units
+from headscope.data.units import REST, read_texts, sections
 from headscope.settings.config import TokenizerConfig
 
 SPECIAL = None
@@ -292,12 +293,13 @@ def test_the_rest_of_a_text_is_spread_over_its_last_tokens(tmp_path: Path) -> No
     start, end = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     read = [tokenizer.token_to_id(f"w{number}") for number in range(14)]
     assert encoded.ids[:20].tolist() == [start, *read, *[end] * 5]
-    counted = tokens_of_words(np.array([20]), np.array([62]))
+    carriers = sections(np.array([20]), np.array([42]))
+    counted = tokens_of_words(np.array([20]), np.array([62]), carriers)
     assert counted[:15].tolist() == list(range(15))
     assert np.bincount(counted)[15:].tolist() == [10, 9, 10, 9, 9]
     assert set(encoded.evidence.of([0]).places.tolist()) == set(range(1, 20))
     (text,) = texts[0]
-    *before, last = word_spans(tokenizer.encode(text), (text,), has_rest=True)
+    *before, last = word_units().words_of(read_texts(tokenizer, [(text,)], counts_rest=True)[0])
     assert [word.name for word in before] == text.split()[:14]
     assert last == (REST, 15, 20)
 

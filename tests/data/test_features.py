@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import ConfigError, LivePageError
 from headscope.ground.terminal import Bar
 from headscope.heads.contributions import decompose
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.pages.live import live_html
 from headscope.record.reader import read_index
 from headscope.runs.prediction import split_logits
@@ -68,7 +67,7 @@ def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path:
     assert report is not None
     shutil.rmtree(tmp_path / "checkpoint")
     run = load_run(report.folder)
-    assert run.config == kept_settings(report.config)
+    assert asdict(run.config) == kept_settings(report.config)
     assert read_index(report.folder / "heads").heads == [OWN[1]] * OWN[0], "not of the frozen ones"
 
     text = "a lovely film"

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from datasets import ClassLabel
 
-from headscope.data import licenses
 from headscope.data.corpus import load_corpus
 from headscope.data.source import load_source
 from headscope.ground.errors import DataError
@@ -17,7 +16,7 @@ from headscope.settings.config import DataConfig
 def test_a_package_that_is_not_installed_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(licenses, "find_spec", lambda name: None)
+    monkeypatch.setattr(source, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"data\.path=licenses: .*pip install -e '\.\[demo\]'"):
         load_source(DataConfig(cache_dir=str(tmp_path)))
 

@@ -14,8 +14,8 @@ from headscope.data.tokenizer import (
     shown_tokens,
     train_tokenizer,
     trained_tokenizer,
-    visible,
 )
+from headscope.data.units import ReadText, visible
 from headscope.settings.config import TokenizerConfig
 
 TEXTS = [
@@ -134,7 +134,7 @@ def by_kind() -> dict[str, Tokenizer]:
 
 
 def shown(tokenizer: Tokenizer, *texts: str) -> list[str]:
-    return shown_tokens(tokenizer, tokenizer.encode(*texts), texts)
+    return shown_tokens(ReadText(tokenizer.encode(*texts), texts))
 
 
 def test_what_cannot_be_seen_is_shown_as_a_sign_and_letters_as_they_are() -> None:

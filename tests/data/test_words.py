@@ -1,8 +1,13 @@
 """Which tokens make up a word: pieces are joined, words without spaces are cut, special tokens are none."""
 
+import ast
 import re
+import sys
 from functools import cache
+from itertools import accumulate
+from pathlib import Path
 
+import budoux
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +21,9 @@ from tokenizers import (
     trainers,
 )
 
-from headscope.data.tokenizer import token_places, train_tokenizer, units_of, word_spans
+from headscope.data import units as module
+from headscope.data.tokenizer import train_tokenizer, word_units
+from headscope.data.units import ReadText, Word
 from headscope.settings.config import TokenizerConfig
 
 TEXTS = [
@@ -70,8 +77,12 @@ def tokenizer_of(kind: str) -> Tokenizer:
     return tokenizer
 
 
+def words_of(tokenizer: Tokenizer, *texts: str) -> list[Word]:
+    return word_units().words_of(ReadText(tokenizer.encode(*texts), texts))
+
+
 def words(kind: str, *texts: str) -> list[str]:
-    return [word.name for word in word_spans(tokenizer_of(kind).encode(*texts), texts)]
+    return [word.name for word in words_of(tokenizer_of(kind), *texts)]
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram", "gpt"])
@@ -89,7 +100,7 @@ def test_pieces_of_every_kind_of_tokenizer_are_joined_into_the_same_words(
 @pytest.mark.parametrize("kind", ["words", "bpe", "wordpiece", "unigram", "gpt"])
 def test_the_words_of_a_pair_are_of_one_text_and_special_tokens_are_no_words(kind: str) -> None:
     encoding = tokenizer_of(kind).encode("a refund", "refund or")
-    found = word_spans(encoding, ("a refund", "refund or"))
+    found = word_units().words_of(ReadText(encoding, ("a refund", "refund or")))
     assert [word.name for word in found] == ["a", "refund", "refund", "or"]
     covered = {at for word in found for at in range(word.start, word.end)}
     special = {at for at, side in enumerate(encoding.sequence_ids) if side is None}
@@ -101,20 +112,18 @@ def test_a_space_that_is_a_token_goes_with_the_word_after_it() -> None:
     vocabulary = {"<unk>": 0, "▁": 1, "請求": 2, "に": 3}
     tokenizer = Tokenizer(models.Unigram([(name, 0.0) for name in vocabulary], 0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    encoding = tokenizer.encode("請求に 請求")
-    assert encoding.tokens == ["▁", "請求", "に", "▁", "請求"]
-    found = [tuple(word) for word in word_spans(encoding, ("請求に 請求",))]
+    assert tokenizer.encode("請求に 請求").tokens == ["▁", "請求", "に", "▁", "請求"]
+    found = [tuple(word) for word in words_of(tokenizer, "請求に 請求")]
     assert found == [("請求に", 0, 3), ("請求", 3, 5)]
 
 
 def test_what_is_left_out_of_a_long_text_changes_no_word() -> None:
     tokenizer = train_tokenizer(iter(TEXTS), TokenizerConfig(vocab_size=300))
     tokenizer.enable_truncation(6)
-    encoding = tokenizer.encode("請求 退款 a b c", "あ")
-    both = [word.name for word in word_spans(encoding, ("請求 退款 a b c", "あ"))]
+    both = [word.name for word in words_of(tokenizer, "請求 退款 a b c", "あ")]
     assert both == ["請求", "あ"]
-    alone = tokenizer.encode("二重に請求")  # only what is read chooses the language, and its words
-    assert [word.name for word in word_spans(alone, ("二重に請求",))] == ["二重に", "請"]
+    alone = words_of(tokenizer, "二重に請求")  # what is read alone chooses the language, and words
+    assert [word.name for word in alone] == ["二重に", "請"]
 
 
 @settings(deadline=None, max_examples=150)
@@ -125,23 +134,42 @@ def test_whatever_the_text_each_token_is_in_one_word_and_each_name_is_of_the_tex
 ) -> None:
     texts = (first,) if second is None else (first, second)
     encoding = tokenizer_of(kind).encode(*texts)
-    found = word_spans(encoding, texts)
+    read = ReadText(encoding, texts)
+    found = word_units().words_of(read)
     covered = [at for word in found for at in range(word.start, word.end)]
     assert covered == [at for at, side in enumerate(encoding.sequence_ids) if side is not None]
     assert all(word.name for word in found)
-    for (start, end), side in zip(
-        token_places(encoding, texts), encoding.sequence_ids, strict=True
-    ):
+    for (start, end), side in zip(read.places, read.sides, strict=True):
         assert 0 <= start <= end <= (0 if side is None else len(texts[side]))
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.text(max_size=40))
 def test_units_are_runs_that_hold_every_character_once(text: str) -> None:
-    units = units_of(text)
-    assert len(units) == len(text)
-    assert units == sorted(units)
-    assert {*units} == {*range(len({*units}))}
+    numbers = word_units().of(text)
+    assert len(numbers) == len(text)
+    assert numbers == sorted(numbers)
+    assert {*numbers} == {*range(len({*numbers}))}
     for at in range(1, len(text)):
         if re.fullmatch("[A-Za-z0-9]{2}", text[at - 1 : at + 1]):
-            assert units[at - 1] == units[at], "letters and digits are never cut"
+            assert numbers[at - 1] == numbers[at], "letters and digits are never cut"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text("請求に被扣款カーดีมากไทย。、0aé", max_size=30))
+def test_texts_are_cut_where_budoux_cuts_them(text: str) -> None:
+    load = {
+        "ja": budoux.load_default_japanese_parser,
+        "zh-hans": budoux.load_default_simplified_chinese_parser,
+        "th": budoux.load_default_thai_parser,
+    }
+    for language, phrases in word_units().phrases.items():
+        starts = [0, *accumulate(map(len, load[language]().parse(text)))][1:-1]
+        assert [at for at in range(1, len(text)) if phrases.begins_at(text, at)] == starts
+
+
+def test_the_file_that_is_copied_beside_an_export_needs_tokenizers_alone() -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {getattr(node, "module", None) or node.names[0].name for node in imports}
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"tokenizers"}

@@ -17,13 +17,13 @@ import torch
 from bert_family import write_checkpoint
 from headscope.cli import predict as predict_module
 from headscope.cli.predict import Texts, predict
-from headscope.data import ngrams
+from headscope.data import ngrams, units
 from headscope.data.batching import TextBatches, encode_texts
-from headscope.data.tokenizer import word_spans
 from headscope.export import graph
 from headscope.export.graph import export
 from headscope.ground import plain_rows
 from headscope.ground.errors import ConfigError, DataError, RunError
+from headscope.heads.linear import is_linear_here
 from headscope.runs import answering
 from headscope.runs.folder import model_name, save_model
 from headscope.runs.run import Run, load_run
@@ -34,7 +34,7 @@ from headscope.settings.config import DataConfig, ModelConfig, TrainConfig
 from headscope.training.prepare import resolved
 from untrained import untrained
 
-beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows}
+beside = {"answering": answering, "ngrams": ngrams, "plain_rows": plain_rows, "units": units}
 sys.modules |= beside  # classify.py in an export
 classify = importlib.import_module("headscope.export.classify")
 Classifier = classify.Classifier
@@ -133,7 +133,17 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "shared projection, additive": {"attention": "shared_projection", "pooling": "additive"},
 }  # fmt: skip
-PRETRAINED = ("bert, pairs", "xlm-roberta", "bert, frozen below two networks")
+PRETRAINED = (
+    "bert, pairs",
+    "electra, pairs",
+    "distilbert",
+    "roberta, pairs",
+    "xlm-roberta",
+    "camembert",
+    "modernbert, pairs",
+    "bert, frozen below two networks",
+    "modernbert, frozen below two networks",
+)
 
 
 def write_case(folder: Path, case: str) -> Path:
@@ -169,7 +179,7 @@ def test_logits_and_predictions_are_those_of_torch(case: str, tmp_path: Path) ->
     folder = write_case(tmp_path, case)
     texts = PAIRS if is_pair else SINGLE
     run = load_run(folder)
-    classifier = Classifier(exported(folder, reasons=case in CASES))
+    classifier = Classifier(exported(folder, reasons=is_linear_here(run.model)))
     of_logits = 0.0
     of_shares = 0.0
     of_words = 0.0
@@ -277,7 +287,7 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
     from fastapi.testclient import TestClient
 
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(from pathlib.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(import os.*?)```", page, re.DOTALL)
     run = write_run(tmp_path / "run")
     predicted = load_run(run).predict(HOSTILE[:7])
     shares = sorted(max(each.probabilities.values()) for each in predicted)
@@ -308,6 +318,15 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
             assert len(found.text) < 300
         for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
             assert client.post("/classify", content=content, headers=headers).status_code == 413
+        serve = importlib.import_module("serve")
+        old = serve.classifier
+        (output / "model.onnx").rename(tmp_path / "away")  # of a model that cannot be loaded
+        with pytest.raises(FileNotFoundError):
+            serve.load_again()
+        assert client.post("/classify", json={"texts": ["a"]}).status_code == 200
+        (tmp_path / "away").rename(output / "model.onnx")
+        serve.load_again()
+        assert serve.classifier is not old
 
 
 @pytest.mark.slow
@@ -334,29 +353,30 @@ def test_it_abstains_as_predict_does_by_each_key(tmp_path: Path) -> None:
     assert whys == {"", "confidence", "unfamiliar"}
 
 
-def test_reasons_of_a_network_on_a_checkpoint_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="reasons: expected a network from scratch"):
-        exported(write_pretrained(tmp_path, "bert"), reasons=True)
+PLACES = [
+    "この映画はとても良い映画だった。コーヒーもカードも東京で無償",
+    "यह फ़िल्म बहुत अच्छी थी, हिन्दी में",
+    "หนังเรื่องนี้ดีมาก ไทย",
+    "我被重复扣款两次，请退款",
+    "👨‍👩‍👧 🇯🇵 👍🏽! 1️⃣ 3.14",
+    "don't pay 3.14; the  film was\u200b lovely",
+    "the film was lovely and quite warm " * 9,  # the rest of which counts
+]
 
 
-def test_reasons_name_words_as_people_read_them(tmp_path: Path) -> None:
-    run = load_run(write_run(tmp_path / "run"))
-    texts = ("don't pay 3.14; the  film", "the film")
-    encoding = run.tokenizer.encode(*texts)
-    numbers = np.arange(len(encoding), dtype=float)
-    found = classify.reasons(encoding, texts, numbers)
-    sums: Counter[str] = Counter()
-    for word in word_spans(encoding, texts):
-        sums[word.name] += numbers[word.start : word.end].sum()
-    largest = sorted(sums.items(), key=lambda item: -item[1])[:5]
-    assert found == "; ".join(f"{name} {value:+.2f}" for name, value in largest)
-    assert "don't" in found or "3.14" in found
-    run.tokenizer.enable_truncation(4)
-    cut = run.tokenizer.encode("the film that is cut")
-    rest = f"the rest of the text {numbers[3]:+.2f}"
-    for has_rest in (True, False):
-        named = classify.reasons(cut, ("the film that is cut",), numbers[: len(cut)], has_rest)
-        assert (rest in named) == has_rest
+@pytest.mark.parametrize("kind", ["words", pytest.param("bpe", marks=pytest.mark.slow)])
+def test_reasons_are_those_of_predict(kind: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", kind=kind)
+    texts = tmp_path / "a.jsonl"
+    texts.write_text("\n".join(json.dumps({"text": text}) for text in PLACES), encoding="utf-8")
+    output = str(tmp_path / "b.jsonl")
+    predict(PredictConfig(str(run), str(texts), output, reasons=True, accelerator="cpu"))
+    theirs = Path(output).read_text("utf-8").splitlines()
+    ours = Classifier(exported(run, reasons=True)).predict(PLACES)
+    assert [row["reasons"] for row in ours] == [json.loads(line)["reasons"] for line in theirs]
+    words = {part.rsplit(" ", 1)[0] for row in ours for part in row["reasons"].split("; ")}
+    assert "the rest of the text" in words
+    assert len(words & {"映画だった", "अच्छी", "हिन्दी", "👨<U+200D>👩<U+200D>👧", "don't"}) > 1
 
 
 def test_a_long_word_is_not_kept(tmp_path: Path) -> None:

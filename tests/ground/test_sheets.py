@@ -38,7 +38,8 @@ def test_faults_are_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(DataError, match=r"a\.xlsx, row 0: cannot be read as xlsx"):
         read(tmp_path / "a.xlsx")
     twice = sheet(tmp_path / "b.xlsx", ["a", "a", None], ["1", "2", "3"])
-    assert read(twice) == [{"a": "1", "a.1": "2", "Unnamed: 2": "3"}]
+    with pytest.raises(DataError, match="two columns have the same name, of a, a, column_3"):
+        read(twice)
     monkeypatch.setattr(sheets, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"needs python-calamine: .*\[excel\]"):
         read(twice)

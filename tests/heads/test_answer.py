@@ -31,7 +31,10 @@ def test_one_head_alone_carries_the_answer() -> None:
     assert found.sets.order[0] == ("attention", 1)
     arrays = study_arrays(found)
     assert arrays["sets/heads"].shape == (4, 2)
-    assert arrays["sets/enough"] == 1
+    assert arrays["sets/enough"] == arrays["sets/size"] == 1
+    assert arrays["sets/accuracy"][2] == 1.0
+    low, high = 100 * arrays["sets/changes"][1]  # those of the sentence
+    assert f"({low:.1f} to {high:.1f} points)".replace("-", "\N{MINUS SIGN}") in found.answer
     assert str(arrays["answer"]) == found.answer
 
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from heads.kinds import BERT, LLAMA, made
 from headscope.data.batching import Batch
+from headscope.foreign.gradients import _fixed_gates
 from headscope.heads import fixed_gates
 from headscope.heads.capture import ablate, headed_layers
 from headscope.heads.contributions import (
     Contributions,
-    _fixed_gates,
     decompose,
     explain,
     likeliest_log_odds,

@@ -16,15 +16,14 @@ from torch import Tensor, nn
 import foreign_classifiers
 import headscope
 from headscope.data.batching import Batch
+from headscope.foreign.abilities import abilities
+from headscope.foreign.pretrained import PretrainedClassifier
+from headscope.foreign.sequence_classifier import SequenceClassifier
+from headscope.foreign.transformers_files import read_tokenizer
 from headscope.ground.errors import DataError, RunError
-from headscope.heads.capture import capture, device_of, is_observed
+from headscope.heads.capture import NotObservedError, capture, device_of, is_observed
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.abilities import abilities
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.model.objective import Reading
-from headscope.model.pretrained import PretrainedClassifier
-from headscope.model.transformers_files import read_tokenizer
 from headscope.runs.run import load_run
 
 TEXT = "the film was not good"
@@ -264,6 +263,7 @@ def test_abilities_are_a_look_before_anything_runs() -> None:
     before = pickle.dumps(model)
     found = abilities(model, tokenizer, TEXT)
     assert (found.observed, found.ablated, found.explained, found.trained) == ("", "", "", "")
+    assert (found.opened, found.exported) == ("", "")
     assert abs(found.missed) < 1e-5
     assert str(found).splitlines()[0] == "observed: yes"
     assert pickle.dumps(model) == before
@@ -271,6 +271,8 @@ def test_abilities_are_a_look_before_anything_runs() -> None:
     found = abilities(outside, tokenizer, TEXT)
     assert found.observed == found.explained == ""
     assert "AttentionInterface" in found.ablated
+    assert "expected one of bert, " in found.opened
+    assert "transformers computes" in found.exported
     with pytest.raises(NotObservedError, match="cannot be ablated"):
         headscope.show(outside, tokenizer, TEXT, texts=[TEXT, "good"], labels=[0, 1])
 

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from heads.kinds import made
 from headscope.data.batching import Batch
+from headscope.foreign.show import show
 from headscope.heads.capture import ablate, capture, headed_layers
 from headscope.heads.contributions import decompose, explain
-from headscope.heads.places import NONE, tokens_of_row
 from headscope.heads.step import Probe, run_probe
 from headscope.model.objective import Reading
-from headscope.pages.show import show
 from headscope.record.explanation import Explanation
 from headscope.record.schema import Text
 
@@ -52,27 +51,7 @@ def randomized(model: nn.Module, seed: int = 0) -> Any:
     return model.double().eval()
 
 
-# --- by ids, not by place ---
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ([4, 9, 11, 17, 2], [0, 1, 2, 3, 4]),
-        ([0, 4, 9, 11, 17], [NONE, 0, 1, 2, 3]),  # BART's decoder
-        ([2, 4, 9, 11, 17], [4, 0, 1, 2, 3]),  # mBART's: the text's last id
-        ([7, 7, 4, 9, 11, 17, 2], [NONE, NONE, 0, 1, 2, 3, 4]),
-        ([4, 9, 11, 17, 2, 1, 1], [0, 1, 2, 3, 4, NONE, NONE]),
-        ([9, 11], [1, 2]),
-        ([0, 1, 2, 3, 4], []),
-    ],
-)
-def test_ids_that_are_read_are_found_in_the_text(row: list[int], expected: list[int]) -> None:
-    assert tokens_of_row(row, IDS[0].tolist(), frozenset({0})) == expected
-
-
-def test_what_a_decoder_begins_with_is_no_token_even_if_the_text_ends_with_it() -> None:
-    assert tokens_of_row([2, 4, 9, 11, 17], IDS[0].tolist(), frozenset({2}))[0] == NONE
+# --- by where ids come from, not by what they are ---
 
 
 @pytest.mark.parametrize("kind", ["Bart", "T5", "MBart"])

@@ -12,12 +12,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bert_family import FAMILIES, PLACES, peer, write_checkpoint
+from headscope.foreign.pretrained import PretrainedClassifier, build_pretrained
 from headscope.ground.errors import ConfigError
 from headscope.model.checkpoint import find_checkpoint, read_checkpoint
 from headscope.model.classifier import TextClassifier
 from headscope.model.families import architecture_of
 from headscope.model.opened import load_weights
-from headscope.model.pretrained import PretrainedClassifier, build_pretrained
 from headscope.settings.config import ModelConfig
 
 BY_TRANSFORMERS = ".*transformers computes it"

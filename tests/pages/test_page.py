@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from chromium import PageOpener
 from headscope.record.schema import PageText, Text
@@ -147,8 +148,15 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
     tab.locator(".save summary").click()
     with tab.expect_download() as waiting:  # the picture has the maps as well
         tab.locator(".save button >> text=PNG").click()
-    picture = Path(waiting.value.path()).read_bytes()
-    assert picture.startswith(b"\x89PNG")
+    color = "node => getComputedStyle(node).backgroundColor"
+    bar = tab.locator(".node.head").first
+    corner = tab.locator("main").bounding_box()
+    box = bar.bounding_box()
+    sharp = 2  # pixels of the picture for one of the screen
+    place = (sharp * (box["x"] - corner["x"] + 9), sharp * (box["y"] - corner["y"] + 5))
+    with Image.open(waiting.value.path()) as picture:
+        shown = picture.convert("RGB").getpixel(tuple(map(int, place)))
+    assert f"rgb{shown}" == bar.evaluate(color)  # the styles are in it
     with tab.expect_download() as waiting:
         tab.locator(".save button >> text=CSV").click()
     table = Path(waiting.value.path()).read_text("utf-8-sig").splitlines()

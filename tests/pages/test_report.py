@@ -13,7 +13,7 @@ from rich.console import Console
 
 from chromium import PageOpener
 from headscope.cli.pages import report
-from headscope.data.tokenizer import Word
+from headscope.data.units import Word
 from headscope.heads.words import TextParts, word_table
 from headscope.pages.live import live_html
 from headscope.pages.report import TextsReport, report_content, write_report
@@ -252,11 +252,22 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     first_text = content["texts"][0]
     tab = open_page(live_html(run, [first_text], report=content), LISTED)
     assert tab.title().startswith(f"Run {run.folder.resolve().name} on 41 texts: mine")
-    parts = (".report-scores", ".report-words", ".report-texts", ".panel.text", ".heads-words")
+    parts = (
+        ".report-scores",
+        ".report-words",
+        ".report-texts",
+        ".prediction",
+        ".panel.text",
+    )
     tops = [tab.locator(part).bounding_box()["y"] for part in parts]
     assert tops == sorted(tops)  # scores first, then words, texts, and one text
     assert tops[0] < 100
     assert first_text[:40] in tab.locator(LISTED).first.inner_text()
+    given = content["answers"][content["given"][0]]  # the most surely wrong text says so first
+    expect(tab.locator(".facts-of-text")).to_contain_text(f"Given label ✗ {given}")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.set_viewport_size({"width": 1366, "height": 768})
     tab.locator(".choose-word-class").select_option("good")
     first = tab.locator(".word-lists table").first.locator("tbody tr").first
     word = found.most("good").iloc[0]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import headscope
 from foreign_classifiers import classifier, made_up
 from headscope.data.rows import as_list
+from headscope.foreign.sequence_classifier import SequenceClassifier
 from headscope.ground.errors import DataError, UserWarningMessage
-from headscope.heads.integrations.sequence_classifier import SequenceClassifier
 from headscope.heads.study import warn_below_chance
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -60,6 +60,9 @@ def test_with_labelled_texts_it_is_known_what_the_loss_rises_by_without_each_hea
     assert shown.study.texts == 20
     found = shown.study.loss_increases()
     assert len(found) == 9
+    right = sum(shown.study.sure[:, 1])
+    assert f'"curve":[[{shown.study.sure[:, 0].max()}' in shown.html
+    assert f",20,{right:.0f}]]" in shown.html  # of all texts
 
     def losses() -> Tensor:
         each = [logits_of(model, tokenizer, text).logits for text in texts]

@@ -2,8 +2,10 @@
 
 import io
 import re
+import sys
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
+from headscope.foreign.fixed_gates import FixedGates
 from headscope.ground.errors import ProofError
 from headscope.heads import contributions, shares
-from headscope.heads.fixed_gates import FixedGates
 from headscope.model.classifier import TextClassifier
+from headscope.model.encoder import EncoderBlock
+from headscope.model.families import FAMILIES
 from headscope.proof import claims, exact_sums
 from headscope.proof import verify as module
 from headscope.proof.claims import Precision
@@ -81,14 +85,16 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
     say = translation("ja")
     parts = {part for claim in found for part in re.split(": |, ", claim.name)}
     texts = {say(text) for text in [*GROUPS, *parts, *(claim.reference for claim in found)]}
-    names = "torch|nn|MultiheadAttention|headscope|float64|kdim|vdim|Bahdanau|Luong|dot|general|"
-    names += "concat|CLS|Linear|batch_first|False|i|j"
+    names = "torch|nn|MultiheadAttention|headscope|float64|float32|kdim|vdim|Bahdanau|Luong|dot|general|"
+    names += "concat|CLS|Linear|batch_first|False|i|j|TransformerEncoderLayer|transformers|"
+    names += "|".join(FAMILIES)
     assert [text for text in texts if re.search("[A-Za-z]", re.sub(names, "", text))] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_claims_of_layers_hold_in_lower_precision(dtype: torch.dtype) -> None:
-    for make in (module.published_claims, module.torch_claims, module.layer_claims):
+    groups: Any = (module.published_claims, module.torch_claims, module.layer_claims)
+    for make in (*groups, module.block_claims, module.opened_claims):
         assert [claim.name for claim in make(Precision(dtype)) if not claim.holds] == []
 
 
@@ -97,7 +103,7 @@ def test_wrong_layers_are_found_out(
     mutant: type[MultiHeadAttention], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The classifiers have our own layer.
-    slow = (claims.classifier_claims, exact_sum_claims)
+    slow = (claims.classifier_claims, exact_sum_claims, module.opened_claims)
     groups = {title: make for title, make in GROUPS.items() if make not in slow}
     monkeypatch.setattr(module, "GROUPS", groups)
     shown = console()
@@ -117,7 +123,10 @@ def test_the_published_numbers_stand_beside_ours() -> None:
     assert rows == {tuple(round(number, 4) for number in row): 2 for row in printed}
 
 
-@pytest.mark.parametrize("make", [module.published_claims, module.torch_claims, module.form_claims])
+@pytest.mark.parametrize(
+    "make",
+    [module.published_claims, module.torch_claims, module.form_claims, module.block_claims],
+)
 def test_each_group_finds_interleaved_heads_by_itself(make: Any) -> None:
     assert any(not claim.holds for claim in make(Precision(layer=InterleavedHeads)))
 
@@ -142,6 +151,42 @@ def test_a_mask_after_the_softmax_fails_where_there_are_masks_alone() -> None:
     }
     assert {"padding", "causal", "boolean"} <= failed
     assert "no mask" not in failed
+
+
+def test_a_norm_in_another_place_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = EncoderBlock.add
+
+    def add(block: Any, tokens: Tensor, attended: Tensor) -> Tensor:
+        if not block.norm_after:
+            return right(block, tokens, attended)
+        tokens = block.attention_norm(tokens + attended)
+        return tokens + block.feedforward(block.feedforward_norm(tokens))  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(EncoderBlock, "add", add)
+    failed = [claim.name for claim in module.block_claims(Precision()) if not claim.holds]
+    assert len(failed) == 4
+    assert all(name.startswith("norm after the branch") for name in failed)
+
+
+def test_a_family_whose_positions_start_elsewhere_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = replace(FAMILIES["roberta"], first_position=lambda encoder: 0)
+    monkeypatch.setitem(FAMILIES, "roberta", wrong)
+    failed = [claim.name for claim in module.opened_claims(Precision()) if not claim.holds]
+    assert len(failed) == 4
+    assert {name.split(":")[0] for name in failed} == {"roberta"}
+
+
+def test_without_transformers_it_says_what_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    groups = {title: make for title, make in GROUPS.items() if make is module.opened_claims}
+    monkeypatch.setattr(module, "GROUPS", groups)
+    shown = console()
+    assert verify(VerifyConfig(lang="en"), shown) == []
+    assert "not compared, since transformers is not installed" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 
 class PastTheHeads(TextClassifier):

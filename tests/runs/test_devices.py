@@ -10,8 +10,8 @@ from torch.utils._pytree import tree_leaves
 
 from bert_family import write_checkpoint
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
+from headscope.foreign.pretrained import build_pretrained
 from headscope.model.checkpoint import read_checkpoint
-from headscope.model.pretrained import build_pretrained
 from headscope.runs.prediction import split_logits
 from headscope.runs.run import load_run
 from headscope.settings.config import DataConfig, ModelConfig

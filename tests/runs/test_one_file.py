@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 from headscope.cli.evaluate import evaluate
 from headscope.ground.errors import RunError, UserWarningMessage
+from headscope.ground.files import read_text
 from headscope.pages.live import recorded_step
+from headscope.runs.folder import load_validation, write_tensors
 from headscope.runs.run import Prediction, load_run
 from headscope.settings.commands import EvaluateConfig
 from headscope.training.resume import LAST, load_last, resumed_config
@@ -64,7 +67,17 @@ def test_a_part_of_another_run_changes_nothing_or_is_an_error(
         if path.name == "model.safetensors":  # which is the other run
             continue
         shutil.rmtree(folder / path.name) if path.is_dir() else None
-        shutil.copytree(path, folder / path.name) if path.is_dir() else shutil.copy(path, folder)
+        kept = folder / path.name
+        own = kept.read_bytes() if path.is_file() and kept.exists() else None
+        shutil.copytree(path, kept) if path.is_dir() else shutil.copy(path, folder)
+        if path.name == "private.safetensors":
+            with pytest.raises(RunError, match=r"private\.safetensors is of another model\.saf"):
+                load_run(folder)
+        elif path.name == "metrics.json":
+            with pytest.warns(UserWarningMessage, match=r"metrics\.json has the scores of another"):
+                load_run(folder)
+        if own is not None:
+            kept.write_bytes(own)
         run = load_run(folder)
         assert run.predict(TEXTS) == expected
         if path.name == "heads":
@@ -90,6 +103,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "unsorted n-grams": lambda path: edit_model(path.parent, dict, ngrams=torch.tensor([2, 1])),
     "a key less": lambda path: edit_model(
         path.parent, lambda metadata: metadata | {"settings": json.dumps({"sede": 1})}
+    ),
+    "a class twice": lambda path: edit_model(
+        path.parent, lambda metadata: metadata | {"labels": json.dumps(["bad", "bad"])}
     ),
     "no temperature": lambda path: edit_model(
         path.parent, lambda metadata: metadata | {"chosen": '{"temperature": 0}'}
@@ -130,3 +146,48 @@ def test_a_damaged_checkpoint_is_named_in_one_line_and_runs_no_code(
         load_last(folder)
     assert len(str(caught.value).splitlines()) == 1
     assert not Path("unpickled").exists()
+
+
+def test_no_text_of_the_run_is_recognized_by_what_is_published(
+    plain: Trained, tmp_path: Path
+) -> None:
+    """Neither the keys of its texts, nor the logits or the confidence of one of them are in the file."""
+    folder = plain.copy(tmp_path)
+    run = load_run(folder)
+    learned = run.setup.learned
+    assert learned is not None
+    content = (folder / "model.safetensors").read_bytes()
+    assert not any(key.tobytes() in content for key in learned.numpy())
+    logits, _ = load_validation(folder)
+    assert not any(row.numpy().tobytes() in content for row in logits)
+    assert run.chosen.curve is not None
+    assert all(round(confidence, 2) == confidence for confidence, _, _ in run.chosen.curve)
+    (folder / "private.safetensors").unlink()
+    assert load_run(folder).setup.learned is None
+    with pytest.raises(RunError, match=r"keeps no logits .* private\.safetensors is gone"):
+        load_validation(folder)
+
+
+def test_nothing_but_what_is_its_own_is_read_of_the_private_file(
+    plain: Trained, tmp_path: Path
+) -> None:
+    """It stands beside the model, so no weight of it counts; and its table is checked."""
+    folder = plain.copy(tmp_path)
+    expected = answers(folder)
+    path = folder / "private.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    bias = torch.full((2,), 50.0)
+    write_tensors(path, {"head.bias": bias}, {"model": metadata["model"]})
+    assert answers(folder) == expected
+    tables = [torch.zeros(5), torch.zeros(0, 3), torch.full((4, 3), 99.0), torch.zeros(4, 9)]
+    for table in tables:
+        write_tensors(path, {"validation": table}, {"model": metadata["model"]})
+        with pytest.raises(RunError, match="expected logits and labels of 2 classes"):
+            load_validation(folder)
+
+
+def test_a_link_to_a_device_without_an_end_is_read_no_further_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="expected at most 1 MiB"):
+        read_text(tmp_path / "metrics.json", most=1)

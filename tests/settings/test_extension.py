@@ -142,6 +142,7 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
     for path, texts in {
         "started/config.yaml": content,
         "theirs/best.yaml": {"defaults": ["train", "_self_"], "data": content["data"]},
+        "theirs/asks.yaml": {"defaults": ["train", "_self_"], "name": "a${oc.env:HOME}"},
         "theirs/calls.yaml": {"defaults": ["train", "_self_"], "hydra": {"callbacks": {"a": {}}}},
     }.items():
         Path(path).parent.mkdir(exist_ok=True)
@@ -152,6 +153,8 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         ["train", "resume=started"],
         ["train", "resume=started", "model.attention=my_package:A"],
         ["train", *theirs, "best"],
+        ["train", *theirs, "asks"],
+        ["train", "-m", *theirs, "asks", "seed=0,1"],
         ["train", "-m", *theirs, "calls", "seed=0,1"],
     ):
         with pytest.raises(RunError, match="HEADSCOPE_ALLOW_CODE=1"):

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -310,6 +311,9 @@ def finished(tmp_path: Path) -> HeadRecorder:
     """A run that has its answer at step 200, and words."""
     recorder = answered_run(tmp_path / "映画 評")
     (tmp_path / "映画 評" / "model.safetensors").touch()
+    curve = [[1 - at / 100, at + 1, at + 1] for at in range(100)]
+    known = {"accuracy_by_confidence": curve, "most_unknown": 0.1}
+    (tmp_path / "映画 評" / "metrics.json").write_text(json.dumps(known))
     with (tmp_path / "映画 評" / "words.csv").open("w", encoding="utf-8", newline="") as file:
         names = ["class", "word", "mean", "interval", "n", "example", "layer 0 head 0"]
         lines = [
@@ -326,8 +330,9 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab = open_tab(tmp_path, width=1366, height=768)
     tab.drawn(200)  # and not the last
     tab.shows(MATTERS, ANSWER)
+    tab.says(".sure", "17 were right")
     tab.shows(".head-name >> nth=0", "layer 1 head 1")
-    for part in (".prediction", ".text", ".adds-up", ".heads-words"):
+    for part in (".prediction", ".text", ".card", ".answer-bar"):
         box = tab.find(part).first.bounding_box()
         assert box["y"] + box["height"] <= 768, part  # in sight
     effects = ["matters"] * 4 + ["inconclusive"] * 3 + ["no effect"]
@@ -338,6 +343,14 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.has(lambda: shown.all_inner_texts()[:4], cells)
     tab.find("summary >> text=Words that the run learned").wait_for()  # they come last
     tab.unfold()
+    colours = {}
+    for name in ("bad", "good"):
+        tab.find(".choose-word-class").select_option(name)
+        bar = tab.find(".word-lists .sum-bar:not(.less)").first
+        colours[name] = bar.evaluate("node => getComputedStyle(node).backgroundColor")
+    text_colour = tab.find(".predicted").evaluate("node => getComputedStyle(node).color")
+    assert text_colour == colours[tab.text(".predicted .name")]  # a class has one colour
+    assert len({*colours.values()}) == 2
     tab.shows(".word-lists table >> nth=0 >> tbody th", "fine")
     tab.says(".word-lists table >> nth=1", "−2.00±0.505an awful day")
     tab.says(".word-lists table >> nth=0", "6@ a fine day")  # without the quote of a csv
@@ -346,6 +359,7 @@ def test_the_tab_opens_with_the_best_step_and_what_the_run_says_of_its_heads(
     tab.find(".choose-word-class").select_option("bad")
     tab.press(".")
     tab.drawn(300)
+    tab.says(".sure", "not measured here")
     tab.says(MATTERS, "Heads were ablated at step 200")
     tab.says(".table .about", "heads were ablated at step 200")
     tab.find(".answer button >> text=Go to step 200").click()
@@ -374,6 +388,46 @@ def test_the_answer_is_text_and_orders_the_heads(
     assert tab.find("img, b b").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "right", "changes", "verdict"),
+    [
+        (2, [20, 47, 50, 48], [[-0.7, -0.4], [-0.12, -0.009]], "2 of 8 heads alone: −6.0 points"),
+        (2, [20, 47, 50, 48], [[-0.7, -0.4], [-0.12, 0.01]], "too few texts to tell what they"),
+        (0, [49, 49, 50, 48], [[-0.1, -0.01], [-0.02, 0.01]], "The network without heads lose no"),
+        (2, [48, 49, 50, 48], [[-0.1, 0.01], [-0.12, -0.009]], "Too few texts to tell whether"),
+        (2, [50, 50, 50, 50], [[-0.01, 0.01], [-0.1, 0.1]], "Heads are not shown to help."),
+        (2, [50, 49, 40, 48], [[0.1, 0.3], [0.1, 0.2]], "Heads lower the accuracy."),
+    ],
+)
+def test_what_is_said_of_few_heads_is_what_their_intervals_show(
+    open_tab: Opener,
+    tmp_path: Path,
+    finished: HeadRecorder,
+    size: int,
+    right: list[int],
+    changes: list[list[float]],
+    verdict: str,
+) -> None:
+    others = [[0.0, 0.0], [-0.1, 0.05]]
+    extra = {
+        "sets/heads": np.array([[at // 4, at % 4] for at in range(8)], np.int32),
+        "sets/size": np.array(size, np.int32),
+        "sets/texts": np.array(50, np.int32),
+        "sets/accuracy": (np.array(right) / 50).astype(np.float32),
+        "sets/changes": np.array([*changes, *others], np.float32),
+    }
+    finished.amend(200, extra)
+    tab = open_tab(tmp_path)
+    tab.drawn(200)
+    tab.says(MATTERS, verdict)
+    bars = tab.find(".study li")
+    shown = [f"{2 * number}.0 %".replace("100.0", "100") for number in right]
+    expected = [shown[2], *([shown[1]] if size else []), shown[3], shown[0]]
+    tab.has(lambda: bars.locator(".number").all_text_contents(), expected)
+    low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in changes[0])
+    tab.says(".study li >> nth=-1", f"{low} to {high} points")
+
+
 @pytest.mark.slow
 def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
     open_tab: Opener, tmp_path: Path, finished: HeadRecorder
@@ -392,6 +446,7 @@ def test_a_run_that_ends_shows_its_answer_unless_somebody_chose_a_step(
         tabs[1].drawn(step)
     finished.index.best = 200
     finished.amend(200, {})
+    tabs[1].says(".facts-of-text", "Nothing is learned yet: this is step 0.")
     expected = [(200, ANSWER), (0, "Heads were ablated at step 200")]
     for tab, (step, words) in zip(tabs, expected, strict=True):
         tab.refresh()

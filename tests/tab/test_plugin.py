@@ -8,6 +8,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -487,3 +488,35 @@ def test_a_plugin_that_cannot_be_loaded_is_left_out_with_a_warning(
         assert HeadsLoader().load(TBContext()) is None
     assert "The Heads tab is left out" in caplog.text
     assert broken in caplog.text
+
+
+def words_csv(path: Path, heads: int, classes: int) -> None:
+    columns = ["class", "word", "mean", "interval", "n", "example"]
+    columns += [f"layer 0 head {head}" for head in range(heads)]
+    rows = [[f"c{at}", "'=w", "1.5", "", "3", "a text", *["1"] * heads] for at in range(classes)]
+    path.write_text("\n".join(map(",".join, [columns, *rows])), encoding="utf-8")
+
+
+def test_words_take_time_by_what_is_shown_and_once(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = logdir / "mine" / "words.csv"
+    words_csv(path, 6, 2)
+    ask = asker(make_client(logdir, Provider(["mine"])))
+    found = ask("words", run="mine").json
+    assert [*found] == ["mean", *(f"layer 0 head {head}" for head in range(6))]
+    assert found["mean"]["c1"] == [[["=w", 1.5, None, 3, "a text"]], []]
+    with monkeypatch.context() as unread:  # it is kept until the file changes
+        unread.setattr("headscope.record.words.read_words", None)
+        assert ask("words", run="mine").json == found
+    for heads, classes, words in (
+        (20_000, 1, "cannot be read: expected 6 to 12 columns, for the heads of the record, got"),
+        (6, 2_001, "expected at most 2,000 classes, got 2,001"),
+    ):
+        words_csv(path, heads, classes)
+        start = time.process_time()
+        for _ in range(30):
+            assert words in ask("words", run="mine").json["error"]
+        assert time.process_time() - start < 5
+    words_csv(path, 6, 200)  # heads of many classes are left out
+    assert [*ask("words", run="mine").json] == ["mean"]

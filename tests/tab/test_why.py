@@ -1,122 +1,21 @@
 """The first screen: the prediction, the words, the bar, heads and words, and that all of it adds up."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from explained import CLASSES, WORDS, explained, numbers, texts_in
 from heads_browser import Opener
-from heads_server import maps_of, write_run
+from heads_server import write_run
 
-from chromium import PageOpener, colours_of, contrast
-from headscope.record.schema import PageText, Text
+from chromium import colours_of, contrast
 from headscope.runs.abstaining import accuracy_curve
-from headscope.tab.html import bundled, texts_page
+from headscope.tab.html import bundled
 from records import step_arrays
 
-CLASSES = ["bad", "good", "mixed"]
-WORDS = ["[CLS]", "a", "proprie", "tary", "film", ".", "[SEP]"]  # a word of two tokens
-NAMES = ["a", "proprietary", "film", "."]
-SUM = ".adds-up .sum"
-
-
-def explained(
-    words: list[str],
-    text: str,
-    layers: int = 1,
-    heads: int = 2,
-    several: bool = False,
-    seed: int = 0,
-    label: str | None = None,
-    classes: int = 3,
-    names: Sequence[str] = (),
-) -> tuple[PageText, dict[str, np.ndarray]]:
-    """Return a text whose logits are the sums of its contributions, and these."""
-    random = np.random.default_rng(seed)
-    T, C = len(words), len(CLASSES[:classes])
-    parts = {
-        "heads": random.normal(size=(layers, heads, T, C)) / heads,
-        "head_biases": random.normal(size=(layers, heads, C)) / 9,
-        "past": random.normal(size=(T, C)) / 9,
-        "past_biases": random.normal(size=C),
-    }
-    parts["words"] = parts["heads"].sum((0, 1)) + parts["past"]
-    parts["biases"] = parts["head_biases"].sum((0, 1)) + parts["past_biases"]
-    parts["through"] = parts["heads"].sum(2)
-    parts["log_odds"] = logits = parts["words"].sum(0) + parts["biases"]
-    shares = np.exp(logits) / np.exp(logits).sum()
-    if several:
-        shares = 1 / (1 + np.exp(-logits))
-    order = np.argsort(-logits)
-    parts = {name: part[..., order] for name, part in parts.items()}
-    arrays: dict[str, Any] = {f"contributions/{name}": part for name, part in parts.items()}
-    arrays["probabilities"] = shares
-    arrays["contributions/maps"] = random.normal(size=(layers, heads, T, T))
-    for layer, weights in enumerate(maps_of(0, layers, heads, T)):
-        arrays[f"layer_{layer}/weights"] = weights
-    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
-    against = -1 if several else order[1]
-    arrays["contributions/classes"] = order.astype(np.int32)
-    arrays["contributions/shown"] = np.array([order[0], against], np.int32)
-    if several:
-        arrays["given"] = (shares > 0.5).astype(np.uint8)
-    ends = [place for place, word in enumerate(words) if word in ("[CLS]", "[SEP]")]
-    if words == WORDS:
-        names = NAMES
-    read = {"words": spans(words, names), "places": places_of(words, text)}
-    shown = Text("text", words, text, label, None, ends, 0, **read)
-    return PageText(shown, arrays), parts
-
-
-def spans(tokens: list[str], names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return words with their tokens; without names each token but the first and last is one."""
-    found, start = [], 1
-    for name in names or tokens[1:-1]:
-        end = start + 1
-        while "".join(tokens[start:end]) != name.replace("\u200d", ""):
-            end += 1
-        found.append((name, start, end))
-        start = end
-    return found
-
-
-def places_of(tokens: list[str], text: str) -> list[tuple[int, int]]:
-    """Return where tokens stand in the text, as JavaScript counts."""
-    places, end = [], 0
-    for token in tokens:
-        start = text.find(token, end)
-        end = end if start < 0 else start + len(token)
-        edges = (0, 0) if start < 0 else (start, end)
-        first, last = (len(text[:edge].encode("utf-16-le")) // 2 for edge in edges)
-        places.append((first, last))
-    return places
-
-
-@pytest.fixture
-def open_why(open_page: PageOpener) -> Any:
-    """Return what opens a page of texts."""
-
-    def opener(*texts: PageText, width: int = 1366, **options: Any) -> Any:
-        layers = [f"layer {at}" for at in range(len(texts[0].arrays["contributions/heads"]))]
-        classes = CLASSES[: len(texts[0].arrays["contributions/classes"])]
-        content = texts_page("Why", layers, classes, texts)
-        return open_page(
-            content, f"{SUM} strong", viewport={"width": width, "height": 768}, **options
-        )
-
-    return opener
-
-
-def numbers(words: str) -> list[float]:
-    """Return the numbers with two decimals, to the hundredth."""
-    return [float(found.replace("−", "-")) for found in re.findall(r"[+−]?\d+\.\d\d", words)]
-
-
-def texts_in(tab: Any, selector: str) -> list[str]:
-    found: list[str] = tab.locator(selector).all_text_contents()
-    return found
+SUM = ".text .sum"
 
 
 def test_words_bar_heads_and_biases_add_up_to_the_log_odds_as_they_are_shown(open_why: Any) -> None:
@@ -126,17 +25,12 @@ def test_words_bar_heads_and_biases_add_up_to_the_log_odds_as_they_are_shown(ope
     total = numbers(tab.locator(SUM).inner_text())
     assert total[-1] == pytest.approx(np.log(shares[0] / shares[1]), abs=0.006)
     assert sum(total[:-1]) == pytest.approx(total[-1], abs=1e-9)
-    bar = numbers(" ".join(texts_in(tab, ".segment > span")))
-    assert sum(bar) == pytest.approx(total[-1], abs=1e-9)
     toward = {name: part[..., 0] - part[..., 1] for name, part in parts.items()}
     words = toward["words"]
     by_word = [*words[:2], words[2:4].sum(), *words[4:]]
     titles = tab.locator(".text .token").evaluate_all("all => all.map(it => it.title)")
     shown = {title.rsplit(" ", 1)[0]: numbers(title)[-1] for title in titles}
     assert [*shown.values()] == pytest.approx(by_word, abs=0.011)
-    named = tab.locator(".segment.word").evaluate_all("all => all.map(it => it.title)")
-    for title in named:  # one number wherever it stands
-        assert shown[title.rsplit(" ", 1)[0]] == numbers(title)[-1]
     rows = [numbers(row) for row in texts_in(tab, ".cells-table tbody tr")]
     *columns, of_all = numbers(texts_in(tab, ".cells-table tfoot tr")[-1])
     assert [sum(row[:-1]) for row in rows] == pytest.approx([row[-1] for row in rows])
@@ -225,25 +119,25 @@ def test_one_of_several_labels_is_against_its_absence(open_why: Any) -> None:
     assert sum(sums) == pytest.approx(total[-1])
     tab.get_by_text("All heads and words").click()
     assert rows.count() == 36 + 1
-    assert rows.first.locator("td").count() == 1 + 4 + 1 + 1  # map, words, ends and biases, sum
+    assert rows.first.locator("td").count() == 4 + 2 + 1  # words, ends, biases, sum
     assert tab.locator(".wall-cell").count() == 36
     tab.locator(".wall-cell >> nth=14").click()
-    assert tab.locator(".wall .head h2").inner_text().startswith("layer 1 head 2")
+    assert tab.locator(".head h2").inner_text().startswith("layer 1 head 2")
 
 
 def test_a_word_that_is_pointed_at_is_lit_everywhere(open_why: Any) -> None:
     tab = open_why(explained(["[CLS]", "so", "very", "so", "[SEP]"], "so very so")[0])
     lit = "all => all.map(it => it.querySelector('bdi')?.textContent ?? it.tagName)"
     tab.locator(".text .token >> nth=2").hover()
-    for part, count in ((".text .token", 1), (".segment", 1), (".cells-table th", 1)):
+    for part, count in ((".text .token", 1), (".cells-table th", 1)):
         assert tab.locator(f"{part}.lit").evaluate_all(lit) == ["very"] * count
     assert tab.locator(".cells-table td.lit").count() == 4  # two heads, past them, and the word
-    tab.locator(".segment >> text=so").first.hover()
+    tab.locator(".cells-table th >> text=so").first.hover()
     assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
     tab.locator(".prediction").hover()
     assert tab.locator(".lit").count() == 0
     tab.locator(".text .token >> nth=2").focus()
-    assert tab.locator(".segment.lit").count() == 1
+    assert texts_in(tab, ".cells-table th.lit") == ["very"]
     tab.keyboard.press("ArrowRight")
     assert texts_in(tab, ".cells-table th.lit") == ["so ×2"]
 
@@ -293,17 +187,15 @@ def test_what_was_not_read_and_an_empty_text_are_said_and_an_emoji_is_one_word(
     )
 
 
-def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: Any) -> None:
+def test_a_head_unfolds_its_map_and_a_key_moves_in_it(open_why: Any) -> None:
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text)
-    assert tab.locator(".cells-table .thumbnail").count() == 6
-    assert tab.locator(".cells-table .thumbnail.strip").count() == 3  # the row that is read
+    assert tab.locator(".strips .thumbnail.strip").count() == 6  # the answer's row of each head
     for place in (3, 0):
         name = tab.locator(".head-name").nth(place)
         name.click()
         assert name.get_attribute("aria-expanded") == "true"
-        opened = tab.locator(".cells-table tr.chosen + tr.unfolded")
-        assert opened.locator(".head h2").inner_text().startswith(name.inner_text())
+        assert tab.locator(".head h2").inner_text().startswith(name.inner_text())
     layer, head = map(int, re.findall(r"\d+", name.inner_text()))
     weights = text.arrays[f"layer_{layer}/weights"][head]
     readout = tab.locator(".head .readout")
@@ -316,20 +208,94 @@ def test_a_head_unfolds_its_map_under_its_row_and_a_key_moves_in_it(open_why: An
     tab.locator(".choose-mode").select_option("passes")
     passed = text.arrays["contributions/maps"][layer, head, 0, 1]
     assert numbers(readout.inner_text())[-1] == pytest.approx(passed, abs=0.006)
-    name.click()
-    assert tab.locator(".unfolded").count() == 0
+    tab.locator(".head .large").press("Escape")
+    assert tab.locator(".head .large").count() == 0
+
+
+def weights_like(answer: list[float], others: list[float]) -> np.ndarray:
+    """Return a map [7, 7] whose first row is the answer's, and all others alike."""
+    return np.array([answer, *[others] * 6], np.float32)
+
+
+def test_what_a_head_looks_at_is_what_its_row_shows(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
+    even, sink = [1 / 7] * 7, [0.88, *[0.02] * 6]
+    last = [0.02] * 6 + [0.88]
+    word = [0.05, 0.05, 0.4, 0.3, 0.1, 0.05, 0.05]  # of two tokens
+    maps = np.stack([weights_like(word, sink), weights_like(even, even), weights_like(last, word)])
+    text.arrays["layer_0/weights"] = maps
+    text.arrays["layer_1/weights"] = maps
+    tab = open_why(text)
+    looks = {}
+    for node in tab.locator(".node.head").all():
+        node.click()
+        said = tab.locator(".card p").first.inner_text().removesuffix(".")
+        looks[tab.locator(".card h2").inner_text()] = said.partition("It looks at ")[2]
+    assert looks["layer 0 head 0"].startswith("proprietary: 70.0 % of its attention")
+    assert looks["layer 0 head 1"] == looks["layer 1 head 1"] == "all tokens nearly alike"
+    assert looks["layer 0 head 2"].startswith("[SEP]: 88.0 %")
+    assert looks["layer 1 head 0"].startswith("the place of proprietary: ")  # words are mixed below
+    tab.locator(".head-name >> text=layer 0 head 0").click()
+    caption = tab.locator(".head .caption")
+    assert caption.inner_text() == "for the answer: proprietary; else: [CLS]"
+    short, _ = explained(["[CLS]", "GPL", "[SEP]"], "GPL")  # twice an even share cannot be reached
+    short.arrays["layer_0/weights"][:, 0] = [[0.3, 0.66, 0.04]] * 2
+    assert "looks at GPL: 66.0 %" in open_why(short).locator(".card p").first.inner_text()
+
+
+def test_a_head_whose_absence_contradicts_its_sum_is_marked(open_why: Any) -> None:
+    text, _ = explained(WORDS, "a proprietary film.", heads=3)
+    asked = text.arrays["contributions/classes"][0]
+    share = text.arrays["probabilities"][asked]
+    without = np.tile(text.arrays["probabilities"], (1, 3, 1))
+    without[0, :, asked] += [0.028, -0.028, 0.004]
+    text.arrays["without/heads"] = without
+    tab = open_why(text)
+    for row in tab.locator(".cells-table tbody tr:has(.head-name)").all():
+        number = int(row.locator(".head-name").inner_text().split()[-1])
+        said = row.locator(".without").inner_text()
+        change = 100 * (float(without[0, number, asked]) - float(share))
+        assert f"without it {change:+.1f}".replace("-", "−") in said
+        brought = numbers(row.locator(".sum-of").inner_text())[0]
+        is_marked = abs(change) >= 0.5 and abs(brought) >= 0.1 and change * brought > 0
+        assert ("others take over" in said) == is_marked
+
+
+def test_ends_and_biases_that_may_cancel_have_columns_of_their_own(open_why: Any) -> None:
+    tab = open_why(explained(WORDS, "a proprietary film.")[0])
+    names = texts_in(tab, ".cells-table thead th.others")
+    assert [name.strip() for name in names] == ["ends", "biases"]
+
+
+PAINTS = """() => {
+  const own = CanvasRenderingContext2D.prototype;
+  const paint = own.putImageData;
+  window.paints = 0;
+  own.putImageData = function (...values) { window.paints += 1; return paint.apply(this, values); };
+}"""
+
+
+def test_a_word_that_is_pointed_at_repaints_no_map(open_why: Any) -> None:
+    tab = open_why(explained(WORDS, "a proprietary film.", layers=3, heads=12)[0])
+    tab.evaluate(PAINTS)
+    for place in (1, 2, 3):
+        tab.locator(".text .token").nth(place).hover()
+        assert tab.locator(".text .token.lit").count() == 1
+    assert tab.evaluate("window.paints") == 0
+    tab.locator(".wall-cell").first.click()
+    assert tab.evaluate("window.paints") > 0
 
 
 def test_all_maps_of_a_text_have_one_scale(open_why: Any) -> None:
     text, _ = explained(WORDS, "a proprietary film.", layers=2, heads=3)
     tab = open_why(text)
     most = max(text.arrays[f"layer_{layer}/weights"].max() for layer in (0, 1))
-    assert f"{most:.3f}" in tab.locator(".heads-words .scale").inner_text()
-    for row in tab.locator(".cells-table tbody tr").all()[:6]:
-        layer, head = map(int, re.findall(r"\d+", row.locator(".head-name").inner_text()))
+    assert f"{most:.3f}" in tab.locator(".card .scale").inner_text()
+    for strip in tab.locator(".strip-of").all():
+        layer, head = map(int, re.findall(r"layer (\d) head (\d)", strip.get_attribute("title"))[0])
         weights = text.arrays[f"layer_{layer}/weights"][head]
-        strength = colours_of(row.locator("canvas"))[..., 3]
-        expected = 255 * np.sqrt((weights[:1] if layer == 1 else weights) / most)
+        strength = colours_of(strip.locator("canvas"))[..., 3]
+        expected = 255 * np.sqrt(weights[:1] / most)
         np.testing.assert_allclose(strength, expected, atol=0.51)
 
 
@@ -361,6 +327,9 @@ def test_what_is_compared_is_explained_between_the_classes_that_changed(open_why
     assert texts_in(tab, f"{SUM} .class-name") == [names[other], names[0]]  # before, now
     changes = numbers(tab.locator(".changes").inner_text())
     assert sum(changes[:-1]) == pytest.approx(changes[-1])
+    of_heads = numbers(tab.locator(".heads-changed").inner_text())  # which changed its mind
+    assert sum(of_heads) == pytest.approx(changes[-1])
+    assert "head 0" in tab.locator(".heads-changed").inner_text()
     order = [list(text.arrays["contributions/classes"]) for text, _ in (texts[0], texts[other])]
     pair = [CLASSES.index(names[other]), CLASSES.index(names[0])]
     odds = [
@@ -390,17 +359,6 @@ def test_how_sure_is_what_was_right_of_the_texts_nearest_in_confidence(browser: 
             assert found["right"] == pytest.approx(is_right[near].sum(), abs=4)
 
 
-def test_parts_of_the_bar_are_reached_by_keys_and_named(open_why: Any) -> None:
-    tab = open_why(explained(WORDS, "a proprietary film.")[0])
-    segments = tab.locator(".segment")
-    assert tab.locator(".segment[tabindex='0']").count() == 1  # one stop
-    segments.first.focus()
-    for place in range(1, segments.count()):
-        tab.keyboard.press("ArrowRight")
-        name = segments.nth(place).get_attribute("title")
-        assert tab.locator(".pointed").inner_text() == name
-
-
 PAINTED = """node => {
   const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const paint = (color) => {
@@ -419,16 +377,16 @@ def test_marks_can_be_seen_and_stay_on_paper_and_in_forced_colours(
     open_why: Any, scheme: str
 ) -> None:
     tab = open_why(explained(WORDS, "a proprietary film.", seed=3)[0], color_scheme=scheme)
-    for selector in (".text .token", ".cell", ".segment.word"):
+    for selector in (".text .token", ".cell", ".node.head", ".answer-bar"):
         for node in tab.locator(selector).all():
             _, *colors = node.evaluate(PAINTED)
             assert contrast(*colors) >= 4.5, selector
-    for mark in (".segment.word:not(.less)", ".segment.word.less", ".sum-bar"):
+    for mark in (".node[aria-pressed='true']", ".answer-bar", ".sum-bar"):
         ground, color, _ = tab.locator(mark).first.evaluate(PAINTED)
         assert contrast(ground, color) >= 3, mark
     for media in ({"forced_colors": "active"}, {"forced_colors": "none", "media": "print"}):
         tab.emulate_media(**media)
-        for selector in (".text .token[style*='1.000']", ".segment.word", ".sum-bar"):
+        for selector in (".text .token[style*='1.000']", ".node.head", ".sum-bar"):
             ground, color, _ = tab.locator(selector).first.evaluate(PAINTED)
             assert contrast(ground, color) > 1.5, (media, selector)
     paper = tab.locator(".panel.text").evaluate("it => getComputedStyle(it).backgroundColor")
@@ -457,6 +415,31 @@ def test_the_words_move_with_the_slider_and_the_classes_do_not(
         assert shown == pytest.approx(own[pair[0]] - own[pair[1]], abs=0.006)
         tab.press(",")
     tab.says(".offer", "Explained below")
+
+
+@pytest.mark.slow
+def test_of_two_classes_the_likelier_one_is_explained_at_every_step(
+    open_tab: Opener, tmp_path: Path
+) -> None:
+    texts = [explained(WORDS, "a proprietary film.", seed=seed, classes=2)[0] for seed in range(9)]
+    first = [text.arrays["probabilities"].argmax() for text in texts]
+    both = [first.index(0), first.index(1)]
+    steps = {}
+    for step, number in enumerate(both):
+        arrays = texts[number].arrays
+        extra = {f"text_0/{name}": array for name, array in arrays.items() if "contrib" in name}
+        likely = arrays["probabilities"]
+        steps[step] = step_arrays(
+            [[arrays["layer_0/weights"]]], extra=extra, probabilities=[likely]
+        )
+    write_run(tmp_path, "mine", [texts[0].text], steps, classes=CLASSES[:2])
+    tab = open_tab(tmp_path)
+    for step, names in ((1, ["good", "bad"]), (0, ["bad", "good"])):
+        tab.drawn(step)
+        tab.shows(f"{SUM} .class-name", names)
+        assert numbers(tab.text(SUM))[-1] > 0
+        assert tab.find(".offer").is_hidden()
+        tab.press(",")
 
 
 def test_in_japanese_layers_and_heads_have_the_numbers_of_the_terminal(open_why: Any) -> None:

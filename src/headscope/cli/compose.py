@@ -36,6 +36,7 @@ SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
 HYDRA_KEYS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "env")
+RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:[^}]*")  # such as ${oc.env:HOME}
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
 
 
@@ -211,7 +212,27 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
             main, other = other, main
         words = [*words, f"hydra.searchpath=[{quote(f'file://{other}')}]"]
     with hydra.initialize_config_dir(str(main), version_base="1.3"):
-        return hydra.compose(line.options.get("--config-name", "train"), words, **options)
+        composed = hydra.compose(line.options.get("--config-name", "train"), words, **options)
+    if "--config-dir" in line.options and os.environ.get(ALLOW) != "1":
+        _check_resolvers(line, composed)
+    return composed
+
+
+def _check_resolvers(line: CommandLine, composed: DictConfig) -> None:
+    """Raise a RunError for a file of --config-dir that asks the environment or calls a resolver.
+
+    What is found could be sent on: as the name of a data set, or of a run.
+    """
+    content: dict[Any, Any] = OmegaConf.to_container(composed, resolve=False)  # type: ignore[assignment]
+    content.pop("hydra", None)  # Hydra's own settings call some
+    typed = " ".join(line.words)
+    for key, value in flatten(content).items():
+        for call in RESOLVER.findall(str(value)):
+            if call not in typed:
+                raise RunError(
+                    f"--config-dir={line.options['--config-dir']}: {key} asks for {call}}}; "
+                    f"write the value itself or, if you trust it, set {ALLOW}=1"
+                )
 
 
 def store_defaults(schema: Any) -> None:

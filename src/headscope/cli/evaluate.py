@@ -26,7 +26,7 @@ from headscope.data.columns import (
 )
 from headscope.data.rows import read_own
 from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
-from headscope.ground.files import check_links, write_free
+from headscope.ground.files import check_links, without_home, write_free
 from headscope.ground.plain_rows import Row, from_csv_cell
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
@@ -85,7 +85,7 @@ def evaluate(config: EvaluateConfig, console: Console | None = None) -> Scores:
     learned = ", which it was trained on" if is_of_training and scored.split == "train" else ""
     title = f"{data.file_of(scored.split)}{of_split}, {len(scored.texts)} texts{learned}"
     content = {
-        "path": absolute(data.path),
+        "path": without_home(absolute(data.path)),
         "split": scored.split,
         "step": run.chosen.step,
         "texts": len(scored.texts),
@@ -220,8 +220,8 @@ def _answers(
     lacking = sorted({*run.labels} - {*names.values()})
     besides = sorted({*other.labels} - {*names})
     if lacking or besides:
-        differ = [f"lacks {listed(lacking)}"] * bool(lacking) + [f"adds {listed(besides)}"] * bool(besides)
-        warn(f"against={path}: its classes differ, so such texts count as wrong: {', '.join(differ)}")
+        differ = f"{listed(lacking) or 'none'} missing, {listed(besides) or 'none'} besides"
+        warn(f"against={path}: it has other classes, {differ}; texts of these count as wrong")
     answers = [each.labels for each in other.predict(scored.texts)]
     return [[names.get(name, name) for name in answer] for answer in answers], is_learned
 

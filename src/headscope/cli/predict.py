@@ -6,7 +6,7 @@ saves most of the padding, and while the network reads them, another thread toke
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice, pairwise, repeat
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from rich.console import Console
+from torch import Tensor
 
 from headscope.data.batching import EncodedTexts, TextBatches, by_length
 from headscope.data.rows import is_blank, joined_labels, no_column, read_rows
@@ -28,7 +30,7 @@ from headscope.runs.abstaining import BEYOND
 from headscope.runs.answering import why_abstained
 from headscope.runs.prediction import best_device
 from headscope.runs.rules import least_of
-from headscope.runs.run import Run, load_run
+from headscope.runs.run import Prediction, Run, load_run
 from headscope.settings.commands import PredictConfig
 
 # With batches of 2048 positions, 1.5% of them are padding; four times as many rows save 1% more.
@@ -142,15 +144,15 @@ def _answers(
 ) -> Iterator[Row]:
     """Yield the rows of a window with what the run makes of their texts."""
     rows, texts = window
-    is_half = config.precision == "bf16-mixed"
-    with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
-        predictions = run.label(texts, config.tokens_per_batch)
-    whys: Iterable[str] = repeat("")
-    if least is not None:
-        confidence = np.array([max(each.probabilities.values()) for each in predictions])
-        is_odd = np.array([each.is_unfamiliar for each in predictions])
-        whys = why_abstained(confidence, is_odd, least)
-    reasons = _reasons(run, window, counts["done"], bar) if config.reasons else repeat("")
+    reasons: Iterable[str] = repeat("")
+    if config.reasons:  # the pass that explains has the logits, too
+        logits, reasons = _explained(run, window, counts["done"], bar)
+        predictions = run.answers(logits, texts)
+    else:
+        is_half = config.precision == "bf16-mixed"
+        with torch.autocast(run.device.type, torch.bfloat16, enabled=is_half):
+            predictions = run.label(texts, config.tokens_per_batch)
+    whys: Iterable[str] = repeat("") if least is None else _whys(predictions, least)
     answers = zip(rows, predictions, reasons, whys, strict=False)
     for (row, _), found, reason, why in answers:
         answer: dict[str, Any] = {PREDICTION: found.labels}
@@ -172,20 +174,32 @@ def _answers(
     bar.update(counts["done"], name=f"{counts['done']} texts labelled")
 
 
-def _reasons(run: Run, window: Window, done: int, bar: Bar) -> list[str]:
-    """Return the words that add most to each text's likeliest class, as `Run.explain` has them."""
+def _whys(predictions: Sequence[Prediction], least: float) -> Iterable[str]:
+    """Return why each text gets no label; "" where it gets one."""
+    confidence = np.array([max(each.probabilities.values()) for each in predictions])
+    is_odd = np.array([each.is_unfamiliar for each in predictions])
+    found: Iterable[str] = why_abstained(confidence, is_odd, least)
+    return found
+
+
+def _explained(
+    run: Run, window: Window, done: int, bar: Bar
+) -> tuple[Float[Tensor, "N C"], list[str]]:
+    """Return each text's logits, and the words that add most, as `Run.explain` has them."""
     from headscope.heads.words import split_texts  # here: pandas takes time to import
 
     rows, texts = window
     lines = [""] * len(rows)
+    logits = torch.zeros(len(rows), len(run.labels))
     by_rows = map(TextBatches(texts).__getitem__, by_length(texts.lengths, SPLIT_TOKENS))
     for number, found in enumerate(split_texts(run.model, by_rows, run.reading), start=1):
+        logits[found.row] = found.logits
         _, parts = rows[found.row]
         places = places_of(run.words_of(parts))
         words = ranked_words(found.tokens[:, 0], places)[:WORDS_OF_REASON]
         lines[found.row] = word_line(words)
         bar.update(done + number, name=f"{done + number} texts explained")
-    return lines
+    return logits, lines
 
 
 def _print_notes(
@@ -194,7 +208,8 @@ def _print_notes(
     """Print what the reader of the answers should know."""
     rows = counts["rows"]
     if empty := counts["empty"]:
-        show_line(console, f"note: {empty} of {rows} texts are empty, the first in row {counts['first empty']}, so unfamiliar")
+        first = f"the first in row {counts['first empty']}"
+        show_line(console, f"note: {empty} of {rows} texts are empty, {first}, so unfamiliar")
     if abstains:
         show_line(console, f"abstained on {counts['abstained']} of {rows} texts")
     if unfamiliar := counts["unfamiliar"]:

@@ -6,7 +6,7 @@ Shape letters: N texts of a split, B texts of a batch, T tokens of its longest, 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise, starmap
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,13 +25,15 @@ from headscope.data.evidence import (
     Vocabulary,
     WordTexts,
 )
-from headscope.data.ngrams import beginning, ranges, unread, with_rest
+from headscope.data.ngrams import ranges
+from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import panics_as_errors
 
 Part = TypeVar("Part", bound=tuple[Any, ...])
 # Tokens. Texts whose lengths fall into one bucket are mixed anew in each epoch. Padded to its end,
 # batches have few shapes: a CPU's bfloat16 products are compiled anew for each shape.
 BUCKET = 8
+CHARACTERS_AT_A_TIME = 2**17  # that are tokenized
 
 
 @dataclass(frozen=True)
@@ -57,42 +59,49 @@ def encode_rows(
 ) -> EncodedTexts:
     """Return the token ids of texts or pairs and, with a vocabulary, the word of each token."""
     is_pair = len(rows[0]) == 2
-    if tokenizer.truncation is not None:
-        max_length = tokenizer.truncation["max_length"]
-        rows = [tuple(beginning(text, max_length) for text in parts) for parts in rows]
-    inputs = list(rows) if is_pair else [text for (text,) in rows]
-    # The fast way has no offsets.
-    encode = tokenizer.encode_batch_fast if vocabulary is None else tokenizer.encode_batch
-    with panics_as_errors():
-        encodings = encode(inputs)
+    num_cut = 0
+    lengths = []
     ids = array("i")
     segments = array("B")
     words = array("i")
     word_counts = []
-    for encoding, parts in zip(encodings, rows, strict=True):
-        rest = [] if vocabulary is None else unread(encoding)
-        ids.fromlist(with_rest(encoding.ids, len(rest)))  # twice as fast as NumPy
+    for text in _few_at_a_time(tokenizer, rows, vocabulary is not None):
+        num_cut += bool(text.encoding.overflowing)
+        lengths.append(len(text.encoding))
+        ids.fromlist(text.ids)  # twice as fast as NumPy
         if is_pair:
-            segments.fromlist(encoding.type_ids)
+            segments.fromlist(text.encoding.type_ids)
         if vocabulary is not None:
-            tokens = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = rest
             words.extend(
-                NO_WORD if part is None else vocabulary.number(parts[part][start:end])
-                for (start, end), part in tokens
+                NO_WORD if piece is None else vocabulary.number(piece) for piece in text.pieces()
             )
-            word_counts.append(len(tokens))
-    starts = np.cumsum([0, *map(len, encodings)], dtype=np.int64)
+            word_counts.append(len(text.encoding) + len(text.rest))
+    starts = np.cumsum([0, *lengths], dtype=np.int64)
     of_words = np.cumsum([0, *word_counts], dtype=np.int64)
     return EncodedTexts(
         np.array(ids),
         starts,
         np.array(segments) if is_pair else None,
-        sum(bool(encoding.overflowing) for encoding in encodings),
+        num_cut,
         None
         if vocabulary is None
         else WordTexts(vocabulary.words, np.array(words), of_words, np.diff(starts)),
     )
+
+
+def _few_at_a_time(
+    tokenizer: Tokenizer, rows: Sequence[tuple[str, ...]], has_words: bool
+) -> Iterator[ReadText]:
+    """Yield texts or pairs as a network reads them.
+
+    A long text takes a hundred bytes and more a letter, so few are held at a time.
+    """
+    ends = np.cumsum([sum(map(len, parts)) for parts in rows]) // CHARACTERS_AT_A_TIME
+    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(rows)]
+    for some in starmap(slice, pairwise(cuts)):
+        with panics_as_errors():
+            texts = read_texts(tokenizer, rows[some], counts_rest=has_words, has_places=has_words)
+        yield from texts
 
 
 def encode_texts(

@@ -57,8 +57,8 @@ class Corpus:
     text has and 0 at the others.
     """
 
-    # train, validation, test: columns text, text_pair (for pairs), label, row in the source, and
-    # two keys (`text_keys`)
+    # train, validation, test: columns text, text_pair (for pairs), label, row in the source, two
+    # keys (`text_keys`), and group or time where cuts go by it (`split_columns`)
     splits: DatasetDict
     labels: list[str]  # the names of the classes
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates

@@ -39,8 +39,8 @@ from headscope.data.evidence import (
     cached_ratios,
 )
 from headscope.data.features import Advance, StatesOf, hidden_states
-from headscope.data.ngrams import beginning
 from headscope.data.tokenizer import copied, trained_tokenizer
+from headscope.data.units import beginning
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.errors import ConfigError, warn
 from headscope.ground.files import cache_folder, digest

@@ -38,13 +38,12 @@ from torch import Tensor
 from headscope.data.ngrams import (
     NO_KEY,
     context_keys,
-    is_character,
     numbers_of,
     ranges,
     tokens_of_words,
     word_keys,
 )
-from headscope.data.tokenizer import normal_form
+from headscope.data.units import is_character, normal_form, sections
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
 
@@ -135,7 +134,8 @@ class NgramTexts:
         tokens = ranges(starts, counts)
         lengths = self.texts.lengths[rows]
         first = np.arange(len(lengths)) * (length or lengths.max())
-        places = np.repeat(first, counts) + tokens_of_words(lengths, counts)
+        carriers = sections(lengths, counts - lengths)
+        places = np.repeat(first, counts) + tokens_of_words(lengths, counts, carriers)
         words = self.texts.word_ids[tokens]
         begin = self.word_starts[:-1][words]
         counts = self.word_starts[1:][words] - begin

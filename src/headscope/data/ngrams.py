@@ -14,9 +14,7 @@ page has the same in JavaScript (pages/static/evidence.js).
 Letters: W words, T tokens.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,76 +23,21 @@ PRIME = np.uint64(0x100000001B3)
 WITHIN = np.uint64(int(OFFSET) * int(PRIME) % 2**64)  # of n-grams within a word: a code point 0
 SIZES = (3, 4)  # of character n-grams, the marked ends counted
 NO_KEY = np.uint64(0)  # of a special token
-# Scripts that are read a character at a time: Hiragana, Chinese characters and Hangul. A run of
-# Katakana is a word, most often a foreign one.
-HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-CHARACTERS = f"\u3041-\u309f{HAN}\uac00-\ud7af"
-# The rest of a longer text is not read, which would take minutes.
-MOST_CHARACTERS = 100_000
-CHARACTERS_PER_TOKEN = 64
-CHARACTER = re.compile(f"[{CHARACTERS}]")
 
 
-def beginning(text: str, max_length: int) -> str:
-    """Return a text, a very long one cut after a word (if it has spaces)."""
-    most = max(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * max_length)
-    if len(text) <= most:
-        return text
-    words = text[:most].rsplit(maxsplit=1)
-    if len(words) == 2 and len(words[0]) > most // 2:
-        return words[0]
-    return text[:most]
-
-
-def unread(encoding: Any) -> list[tuple[tuple[int, int], int]]:
-    """Return the tokens of a text that its truncation leaves out: where each is, and of which text.
-
-    None of a pair, or of a tokenizer without a last special token, where they would count.
-    """
-    if encoding.n_sequences > 1 or not encoding.ids or encoding.sequence_ids[-1] is not None:
-        return []
-    return [
-        (place, side)
-        for part in encoding.overflowing
-        for place, side in zip(part.offsets, part.sequence_ids, strict=True)
-        if side is not None
-    ]
-
-
-def sections(read: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Return how many of a text's last tokens carry its rest, a section each.
-
-    One for every 8 tokens that are left, and at most a quarter of those that are read.
-    """
-    count: np.ndarray = np.minimum(np.maximum(read // 4, 1), -(-left // 8))
-    return count
-
-
-def with_rest(values: list[Any], left: int) -> list[Any]:
-    """Return what each token of a text is, where the last ones carry the `left` that are unread."""
-    if left == 0:
-        return values
-    count = int(sections(np.array(len(values)), np.array(left)))
-    return values[: len(values) - count] + values[-1:] * count
-
-
-def tokens_of_words(read: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def tokens_of_words(read: np.ndarray, counts: np.ndarray, carriers: np.ndarray) -> np.ndarray:
     """Return which token of its text each word counts at, end to end.
 
     Args:
         read: the tokens of each text that are read, [N].
         counts: the words of each text, the last of them that of [SEP], [N].
+        carriers: how many of its last tokens carry what is not read, [N].
     """
     left = counts - read
-    ends = np.maximum(sections(read, left), 1)
+    ends = np.maximum(carriers, 1)
     past = ranges(ends - read, counts)  # from the first token that carries the rest
     section = past * np.repeat(ends, counts) // np.repeat(left + ends, counts)
     return np.repeat(read - ends, counts) + np.where(past < 0, past, section)
-
-
-def is_character(word: str) -> bool:
-    """Tell whether a word is one character of a script without spaces."""
-    return CHARACTER.fullmatch(word) is not None
 
 
 def word_keys(words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,16 @@ from typing import Any
 
 from headscope.ground import plain_rows
 from headscope.ground.errors import DataError, listed
-from headscope.ground.plain_rows import FORMATS, UNREADABLE, Row, rows_of
+from headscope.ground.plain_rows import (
+    FORMATS,
+    MOST_COLUMNS,
+    MOST_IN_ROW,
+    MOST_PACKED,
+    MOST_UNPACKED,
+    UNREADABLE,
+    Row,
+    rows_of,
+)
 from headscope.ground.sheets import sheet_rows
 from headscope.settings.config import COLUMN_KEYS, EMBEDDED, DataConfig
 
@@ -20,6 +29,8 @@ READABLE = {**FORMATS, ".parquet": "parquet", ".xlsx": "xlsx"}
 ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
 
 BYTES = re.compile("binary")  # types of pyarrow: neither csv nor JSON has such values
+ROWS_AT_A_TIME = 1_024  # of a parquet file
+
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
 COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
 
@@ -83,15 +94,50 @@ def read_rows(
         raise DataError(f"{name}, {place}: {error}{remedy}") from error
 
 
-def _parquet_rows(path: str) -> Iterator[Row]:
-    from pyarrow.parquet import ParquetFile  # heavy
+def parquet_batches(path: str) -> Iterator[Any]:
+    """Yield the batches of a parquet file; ValueError where it holds much more than its size.
 
-    file = ParquetFile(path)
-    for field in file.schema_arrow:
+    Texts stay in dictionaries, where a file of one long text a million times has them.
+    """
+    import pyarrow as pa  # heavy
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
+    most = max(MOST_UNPACKED, MOST_PACKED * Path(path).stat().st_size)
+    with ParquetFile(path) as file:
+        found = file.metadata
+        claimed = sum(found.row_group(each).total_byte_size for each in range(found.num_row_groups))
+        texts = [
+            field.name
+            for field in file.schema_arrow
+            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        ]
+    if found.num_columns > MOST_COLUMNS:
+        raise ValueError(f"expected at most {MOST_COLUMNS:,} columns, got {found.num_columns:,}")
+    held = max(claimed, 16 * found.num_rows)
+    batches = ParquetFile(path, read_dictionary=texts).iter_batches(ROWS_AT_A_TIME)
+    while held <= most:
+        if (batch := next(batches, None)) is None:
+            return
+        for column in filter(lambda column: pa.types.is_dictionary(column.type), batch.columns):
+            lengths = pc.binary_length(column.dictionary)
+            if (pc.max(lengths).as_py() or 0) > 4 * MOST_IN_ROW:  # bytes
+                raise ValueError(f"expected at most {MOST_IN_ROW:,} characters in a cell")
+            held += pc.sum(lengths.take(column.indices)).as_py() or 0
+        yield batch
+    raise ValueError("holds far more than its size; write it as csv, if that is right")
+
+
+def _parquet_rows(path: str) -> Iterator[Row]:
+    from pyarrow.parquet import read_schema  # heavy
+
+    for field in read_schema(path):
         if BYTES.search(str(field.type)):
-            raise ValueError(f"column {field.name!r}: expected text or numbers, got {field.type}; drop it")
-    for batch in file.iter_batches():
-        yield from batch.to_pylist()
+            expected = "expected text or numbers, as csv and JSON have"
+            raise ValueError(f"column {field.name!r}: {expected}, got {field.type}; drop it")
+    for batch in parquet_batches(path):
+        for start in range(0, len(batch), 16):
+            yield from batch.slice(start, 16).to_pylist()
 
 
 def read_own(path: str, column: str, fits: Callable[[list[Row]], bool]) -> list[Row]:

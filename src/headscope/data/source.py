@@ -2,22 +2,32 @@
 
 import hashlib
 import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import distribution
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from datasets import Dataset, DatasetDict
+import yaml
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
-from headscope.data.licenses import load_licenses
-from headscope.data.rows import check_names, format_of, read_rows
+from headscope.data.rows import (
+    check_names,
+    format_of,
+    parquet_batches,
+    read_rows,
+)
 from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
-from headscope.ground.files import cache_folder, temporary_path
+from headscope.ground.files import cache_folder, cached, temporary_path
 from headscope.ground.plain_rows import Row, as_text
 from headscope.settings.checks import message
 from headscope.settings.config import EMBEDDED, DataConfig, is_local
@@ -139,15 +149,17 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
 
 
 def load_parquet(paths: Sequence[Path], config: DataConfig) -> Dataset:
-    """Load parquet files as they are now: `datasets` would take a copy for new by its time."""
+    """Load parquet files as they are now: `datasets` knows a changed one by its time alone."""
     schema = pq.read_schema(paths[0])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in paths:
-            for batch in pq.ParquetFile(path).iter_batches():
-                yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+            for batch in parquet_batches(str(path)):
+                table = pa.Table.from_batches([batch]).select(schema.names)
+                yield from table.cast(schema).to_batches()
 
-    return write_batches(batches(), schema, cache_folder(config.cache_dir, config.cache_gb) / "rows")
+    folder = cache_folder(config.cache_dir, config.cache_gb) / "rows"
+    return write_batches(batches(), schema, folder)
 
 
 @contextmanager
@@ -211,7 +223,7 @@ def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Datase
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path) -> Dataset:
-    """Write rows to a file of the cache that is named by what it holds, and read them from there."""
+    """Write rows to the cache, in a file named by what it holds, and read them from there."""
     with temporary_path(folder / "rows.arrow") as file:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             for batch in batches:
@@ -257,3 +269,85 @@ def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> l
             raise ConfigError(message(key, expected, column))
         cells_of_texts += [cells[row] for row in numbers(split, "row")]
     return cells_of_texts
+
+
+# The embedded default data: kinds of licence. Texts and categories are those of the ScanCode
+# licence database (nexB and AboutCode, CC-BY-4.0), which the PyPI package `licensedcode-data`
+# carries: about 35,000 rule files, each YAML front matter and a text.
+
+LICENSES_RECIPE = 1  # raise it when these rules change, so that cached files are made anew
+SHORTEST = 8  # words
+LONGEST = 400
+FEWEST_OF_A_CLASS = 100
+FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is about ten times faster
+
+
+def load_licenses(cache: Path) -> Dataset:
+    """Return the licence texts, columns text and label, reading the package at first use (10 s).
+
+    Repeated texts, texts under two categories, and categories with fewer than 100 texts are left
+    out.
+    """
+    folder = _package_folder()
+    name = f"{distribution('licensedcode-data').version}-{LICENSES_RECIPE}.parquet"
+    path = cache / "licenses" / name
+    table = pq.read_table(cached(path, lambda file: pq.write_table(_texts(folder), file)))
+    names = table["label"].unique().sort()
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names.to_pylist())})
+    labels = pc.index_in(table["label"], names).cast(pa.int64())
+    return Dataset(pa.table([table["text"], labels], schema=features.arrow_schema))
+
+
+def _texts(folder: Path) -> pa.Table:
+    """Return the texts of one category each, and their categories."""
+    categories: dict[str, set[str]] = defaultdict(set)
+    for text, category in _read_rules(folder):
+        categories[text].add(category)
+    of_one = {}
+    for text, found in categories.items():
+        if len(found) == 1:
+            (of_one[text],) = found
+    counts = Counter(of_one.values())
+    rows = [
+        {"text": text, "label": label}
+        for text, label in of_one.items()
+        if counts[label] >= FEWEST_OF_A_CLASS
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def _package_folder() -> Path:
+    spec = find_spec("licensedcode")
+    places = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(places))) / "data" if places else None
+    if folder is None or not (folder / "rules").is_dir():
+        raise DataError(
+            "data.path=licenses: needs the package licensedcode-data, from the clone: pip install "
+            "-e '.[demo]'; or train on texts of your own: data=files data.path=reviews.csv"
+        )
+    return folder
+
+
+def _front_matter(path: Path) -> tuple[dict[str, object], str]:
+    """Split a file into its YAML head, which stands between two lines of dashes, and its text."""
+    _, head, text = FENCE.split(path.read_text(encoding="utf-8"), 2)
+    return yaml.load(head, Loader=Loader), text.strip()
+
+
+def _read_rules(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield (text, category) of every English licence text or notice under a single licence."""
+    heads = (_front_matter(path)[0] for path in sorted((folder / "licenses").glob("*.LICENSE")))
+    categories = {str(head["key"]): head.get("category") for head in heads}
+    for path in sorted((folder / "rules").glob("*.RULE")):
+        content = path.read_text(encoding="utf-8")
+        # A cheap look spares parsing the YAML of the two thirds that are references and tags.
+        if "is_license_text: yes" not in content and "is_license_notice: yes" not in content:
+            continue
+        head, text = _front_matter(path)
+        category = categories.get(str(head.get("license_expression")))
+        is_text = head.get("is_license_text") or head.get("is_license_notice")
+        is_english = head.get("language", "en") == "en"
+        has_length = SHORTEST <= len(text.split()) <= LONGEST
+        if category and is_text and is_english and has_length and not head.get("is_false_positive"):
+            yield text, str(category)

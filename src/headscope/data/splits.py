@@ -23,7 +23,7 @@ from headscope.data.columns import (
     times_of,
     values,
 )
-from headscope.data.tokenizer import MARKS, normal_form
+from headscope.data.units import MARKS, normal_form
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
 from headscope.settings.config import DataConfig

@@ -15,6 +15,7 @@ unfamiliar), which model it was, and with reasons.onnx the words that decided.
 import argparse
 import base64
 import csv
+import hashlib
 import json
 import os
 import re
@@ -29,34 +30,16 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from answering import share_of_unknown, why_abstained
-from ngrams import (
-    CHARACTERS,
-    NO_KEY,
-    beginning,
-    context_keys,
-    is_character,
-    numbers_of,
-    ranges,
-    tokens_of_words,
-    unread,
-    with_rest,
-    word_keys,
-)
+from ngrams import NO_KEY, context_keys, numbers_of, ranges, tokens_of_words, word_keys
 from plain_rows import Row, as_text, format_of, renamed, rows_of
-from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers import Tokenizer
+from units import ReadText, Units, Word, is_character, normal_form, read_texts
 
 TOKENS_PER_BATCH = 2048  # padding included
 MOST_KEPT = 64  # letters of a piece whose word is kept
-# By the tables of the tokenizer: Python's own follow its version of Unicode.
-NORMAL_FORM = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-# Which tokens are one word: letters with apostrophes inside (don't), and points of a number (3.14).
-LETTER = rf"[^\W{CHARACTERS}]"
-WORD = re.compile(rf"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|.", re.DOTALL)
 WORDS_OF_REASON = 5
-REST = "the rest of the text"  # which is not read
 # What a terminal obeys, or that changes the direction: JSON leaves it as it is.
 UNESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-Texts = Sequence[tuple[str, ...]]
 
 
 class Classifier:
@@ -64,8 +47,11 @@ class Classifier:
 
     def __init__(self, folder: str | Path = ".") -> None:
         self.session = session_of(Path(folder, "model.onnx"))
-        reasons = Path(folder, "reasons.onnx")
-        self.words = session_of(reasons) if reasons.exists() else None
+        self.words: onnxruntime.InferenceSession | None = None
+        if (graph := Path(folder, "reasons.onnx")).exists():
+            self.words = session_of(graph)
+            models = self.words.get_modelmeta().custom_metadata_map["budoux"]
+            self.units = Units(json.loads(models))
         properties = self.session.get_modelmeta().custom_metadata_map
         self.settings: dict[str, Any] = json.loads(properties["headscope"])
         self.labels: list[str] = self.settings["labels"]
@@ -85,25 +71,20 @@ class Classifier:
             if len(part) != len(columns) or not all(isinstance(text, str) for text in part):
                 raise ValueError(f"texts[{number}]: expected {' and '.join(columns)}, got {part}")
             "".join(part).encode()  # half a surrogate pair cannot be encoded
-        limit = (self.tokenizer.truncation or {}).get("max_length", 0)
-        parts = [tuple(beginning(text, limit) for text in part) for part in parts]
-        given = [part if len(part) == 2 else part[0] for part in parts]
-        encodings = self.tokenizer.encode_batch(given)
+        read = read_texts(self.tokenizer, parts, counts_rest="ngram_ids" in self.inputs)
         rows: list[dict[str, Any]] = [{}] * len(parts)
-        order = sorted(range(len(parts)), key=lambda row: -len(encodings[row]))
+        order = sorted(range(len(parts)), key=lambda row: -len(read[row].encoding))
         while order:  # batches of similar length
-            count = max(1, TOKENS_PER_BATCH // len(encodings[order[0]]))
+            count = max(1, TOKENS_PER_BATCH // len(read[order[0]].encoding))
             batch = order[:count]
             order = order[count:]
-            chosen = [encodings[n] for n in batch]
-            answers = self.answers(chosen, [parts[n] for n in batch])
-            for row, answer in zip(batch, answers, strict=True):
+            for row, answer in zip(batch, self.answers([read[n] for n in batch]), strict=True):
                 rows[row] = answer
         return rows
 
-    def answers(self, encodings: list[Encoding], texts: Texts) -> list[dict[str, Any]]:
+    def answers(self, texts: list[ReadText]) -> list[dict[str, Any]]:
         """Return the rows of a batch, the longest text first."""
-        tensors = self.tensors(encodings, texts)
+        tensors = self.tensors(texts)
         shares, predicted = self.session.run(["probabilities", "predicted"], tensors)
         rows: list[dict[str, Any]] = []
         columns = [f"probability_{label}" for label in self.labels]
@@ -113,8 +94,8 @@ class Classifier:
             probabilities = dict(zip(columns, share, strict=True))
             rows.append({"prediction": names} | probabilities)
         if self.least is not None:
-            ids = np.concatenate([*map(self.ids, encodings)])
-            starts = np.cumsum([0, *map(len, encodings)])
+            ids = np.concatenate([text.ids for text in texts])
+            starts = np.cumsum([0, *(len(text.encoding) for text in texts)])
             kinds = (self.settings["ends"], self.settings["unknown"])
             unknown = share_of_unknown(ids, starts, *kinds)
             is_odd = unknown > self.settings["most_unknown"]
@@ -123,43 +104,36 @@ class Classifier:
                 row |= {"prediction": "" if why else row["prediction"][0], "abstained": why}
         if self.words is not None:
             (words,) = self.words.run(["words"], tensors)
-            for row, encoding, parts, sums in zip(rows, encodings, texts, words, strict=True):
-                row["reasons"] = reasons(encoding, parts, sums, "ngram_ids" in self.inputs)
+            for row, text, sums in zip(rows, texts, words, strict=True):
+                row["reasons"] = reasons(self.units.words_of(text), sums)
         return [row | {"model": self.model} for row in rows]
 
-    def tensors(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
+    def tensors(self, texts: list[ReadText]) -> dict[str, np.ndarray]:
         """Return the inputs of the network for texts, the longest first."""
-        shape = (len(encodings), len(encodings[0]))
+        shape = (len(texts), len(texts[0].encoding))
         names = ("input_ids", "attention_mask", "token_type_ids")
         tensors = {name: np.zeros(shape, np.int64) for name in names}
-        for row, encoding in enumerate(encodings):
-            tensors["input_ids"][row, : len(encoding)] = self.ids(encoding)
-            tensors["attention_mask"][row, : len(encoding)] = 1
-            tensors["token_type_ids"][row, : len(encoding)] = encoding.type_ids
+        for row, text in enumerate(texts):
+            length = len(text.encoding)
+            tensors["input_ids"][row, :length] = text.ids
+            tensors["attention_mask"][row, :length] = 1
+            tensors["token_type_ids"][row, :length] = text.encoding.type_ids
         if "ngram_ids" in self.inputs:
-            tensors |= self.evidence(encodings, texts)
+            tensors |= self.evidence(texts)
         return {name: tensors[name] for name in self.inputs}
 
-    def ids(self, encoding: Encoding) -> list[int]:
-        """Return the tokens of a text, the last of which may carry its rest."""
-        left = len(unread(encoding)) if "ngram_ids" in self.inputs else 0
-        ids: list[int] = with_rest(encoding.ids, left)
-        return ids
-
-    def evidence(self, encodings: list[Encoding], texts: Texts) -> dict[str, np.ndarray]:
+    def evidence(self, texts: list[ReadText]) -> dict[str, np.ndarray]:
         """Return the known n-grams of a batch, and the place of each, counted row by row."""
         words = {"": 0}  # the distinct ones, and that of special tokens
         numbers = []  # of the word of each token
-        places = []
-        for row, (encoding, parts) in enumerate(zip(encodings, texts, strict=True)):
-            tokens: Any = [*zip(encoding.offsets, encoding.sequence_ids, strict=True)]
-            tokens[-1:-1] = unread(encoding)
-            for (start, end), part in tokens:
-                piece = "" if part is None else parts[part][start:end]
-                word = kept_word(piece) if len(piece) <= MOST_KEPT else word_of(piece)
+        for text in texts:
+            for piece in text.pieces():
+                word = (kept_word if len(piece or "") <= MOST_KEPT else word_of)(piece or "")
                 numbers.append(words.setdefault(word, len(words)))
-            own = tokens_of_words(np.array([len(encoding)]), np.array([len(tokens)]))
-            places.append(row * len(encodings[0]) + own)
+        read = np.array([len(text.encoding) for text in texts])
+        counts = read + [len(text.rest) for text in texts]
+        own = tokens_of_words(read, counts, np.array([text.carriers for text in texts]))
+        at = np.repeat(np.arange(len(texts)) * read[0], counts) + own
         keys, starts = word_keys([*words])
         first = keys[starts[:-1]]
         first[0] = NO_KEY
@@ -167,7 +141,6 @@ class Classifier:
         context = context_keys(first[numbers], are_characters[numbers])
         counts = np.diff(starts)[numbers]
         of_words = keys[ranges(starts[:-1][numbers], counts)]
-        at = np.concatenate(places)
         ids = numbers_of(np.concatenate([of_words, context.ravel()]), self.keys)
         where = np.concatenate([np.repeat(at, counts), np.repeat(at, 2)])
         is_known = ids >= 0
@@ -175,40 +148,29 @@ class Classifier:
 
 
 def session_of(model: Path) -> onnxruntime.InferenceSession:
-    """Return a graph, ready to run."""
-    model.stat()  # an error that names it, if it is missing
+    """Return a graph, ready to run; ValueError unless it is what `headscope export` wrote."""
+    content = model.read_bytes()
+    line = f"{hashlib.sha256(content).hexdigest()}  {model.name}\n"
+    if line not in model.with_name("SHA256SUMS").read_text(encoding="utf-8"):
+        raise ValueError(f"{model}: is not what was exported: SHA256SUMS has another digest")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-    return onnxruntime.InferenceSession(str(model), options, ["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
 
 
-def reasons(
-    encoding: Encoding, texts: tuple[str, ...], sums: np.ndarray, has_rest: bool = False
-) -> str:
-    """Return the words that add most, such as `proprietary +2.60; under -0.41`.
-
-    With `has_rest`, of a network that reads n-grams, the rest of a cut text counts at its end.
-    """
-    word_at = [[unit[0] for unit in WORD.finditer(text) for _ in unit[0]] for text in texts]
-    words: Counter[str] = Counter()
-    left = len(unread(encoding)) if has_rest else 0
-    sides = with_rest(encoding.sequence_ids, left)
-    pieces = zip(encoding.offsets, sides, sums.tolist(), strict=False)
-    for (start, end), side, value in pieces:
-        if side is not None and start < end:
-            piece = texts[side][start:end]
-            letters = piece.lstrip() or piece  # byte-level BPE has a space before a word
-            words[word_at[side][end - len(letters)]] += value
-    if left:
-        words[REST] += sums[sides.index(None, 1) : len(encoding)].sum()
-    largest = sorted(words.items(), key=lambda item: -abs(item[1]))
-    return "; ".join(f"{word} {value:+.2f}" for word, value in largest[:WORDS_OF_REASON])
+def reasons(words: Sequence[Word], sums: np.ndarray) -> str:
+    """Return the words that add most, such as `proprietary +2.60; under -0.41`."""
+    of_words: Counter[str] = Counter()
+    for name, start, end in words:
+        of_words[name] += sums[start:end].sum()
+    largest = sorted(of_words.items(), key=lambda item: -abs(item[1]))[:WORDS_OF_REASON]
+    shown = [(name, f"{value:+.2f}") for name, value in largest]
+    return "; ".join(f"{name} {text if float(text) else text[1:]}" for name, text in shown)
 
 
 def word_of(piece: str) -> str:
     """Return the word in a piece of text; "" where there is none."""
-    word: str = NORMAL_FORM.normalize_str(piece).strip()
-    return word
+    return normal_form(piece).strip()  # type: ignore[no-any-return]
 
 
 kept_word = lru_cache(32_768)(word_of)  # 30 MB at most

@@ -5,26 +5,30 @@ token_type_ids [B, T], and with model.evidence ngram_ids and ngram_places [M], r
 """
 
 import base64
+import hashlib
 import json
 import logging
 import shutil
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor, nn
-from torch.fx import GraphModule
 
-from headscope.data import ngrams
-from headscope.data.tokenizer import unknown_ids
-from headscope.export.reasons import check_reasons, words_graph
+from headscope.data import ngrams, units
+from headscope.data.tokenizer import unknown_ids, word_units
 from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.mecab import calls_mecab
 from headscope.ground.terminal import show_line, terminal
+from headscope.heads.linear import FixedNetwork, is_linear_here
+from headscope.model.objective import MultiLabel, Reading
 from headscope.runs import answering
 from headscope.runs.folder import model_name
 from headscope.runs.rules import least_of
@@ -39,6 +43,7 @@ NOISY = (
 # Of the example that is traced: all different, or two sizes would be taken for one.
 SHAPE = (5, 3)  # texts, tokens
 NUM_NGRAMS = 7
+SUMS = "SHA256SUMS"
 
 
 class Graph(nn.Module):
@@ -60,12 +65,51 @@ class Graph(nn.Module):
         """Return the outputs by name."""
         inputs: list[Any] = [input_ids, attention_mask == 0, token_type_ids]
         if ngram_ids is not None:
-            inputs.append((ngram_ids, ngram_places, input_ids[:, 0]))
+            folds = input_ids[:, 0]  # only training reads them
+            inputs.append((ngram_ids, ngram_places, folds))
+        return self.outputs(inputs)
+
+    def outputs(self, inputs: Sequence[Any]) -> dict[str, Tensor]:
+        """Return what is computed from a batch, by name."""
         logits = self.model(*inputs)
         # In float64, as headscope predicts.
         probabilities = self.run.reading.probabilities(logits.double())
         predicted = self.run.objective.predicted(probabilities)
         return {"logits": logits, "probabilities": probabilities, "predicted": predicted}
+
+
+class WordsGraph(Graph):
+    """The contribution of each token, [B, T], by `headscope.heads.linear`.
+
+    To the log-odds that `Run.explain` has by default: of the likeliest class.
+    """
+
+    def outputs(self, inputs: Sequence[Any]) -> dict[str, Tensor]:
+        """Return the one output by its name."""
+        network = FixedNetwork.of(self.model, inputs)
+        direction = likeliest_direction(network.logits, self.run.reading)
+        return {"words": network.words(direction).tokens[0]}
+
+
+def likeliest_direction(logits: Float[Tensor, "B C"], reading: Reading) -> Float[Tensor, "1 B C"]:
+    """Return how much of each logit is in the log-odds of the likeliest class.
+
+    Against the runner-up, or, where a text may have several labels, against its absence.
+    """
+    C = logits.shape[-1]
+    number = 1 if isinstance(reading.objective, MultiLabel) else 2
+    first, *rest = F.one_hot(logits.topk(number).indices, C).to(logits).unbind(dim=1)  # [B, C] each
+    direction = first - rest[0] if rest else first
+    return (direction / reading.temperature)[None]
+
+
+def check_reasons(run: Run) -> None:
+    """Raise a RunError for a network that is not ours, or with attention of the user's own."""
+    if not is_linear_here(run.model):
+        raise RunError(
+            f"run={run.folder}: reasons: expected a network and attention of headscope; export "
+            "without reasons, and use headscope predict reasons=true"
+        )
 
 
 def export(config: ExportConfig, console: Console | None = None) -> Path:
@@ -91,15 +135,24 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
         with replacing(output) as folder:
             folder.mkdir()
             write_onnx(run, folder, least, config.reasons)
-            beside = [Path(str(module.__file__)) for module in (answering, ngrams, plain_rows)]
-            for file in (Path(__file__).with_name("classify.py"), *beside):
+            shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
+            for module in (answering, ngrams, plain_rows, units):
+                file = Path(str(module.__file__))
                 shutil.copyfile(file, folder / file.name)
+            write_sums(folder)
     except OSError as error:
         raise RunError(f"output={output}: cannot be written: {error}") from error
     needs = "it needs onnxruntime, tokenizers, numpy"
     show_line(console, f"{len(run.labels)} classes, written to {output}; {needs}:")
     show_line(console, f"python {output / 'classify.py'} texts.csv > labels.jsonl")
     return output
+
+
+def write_sums(folder: Path) -> None:
+    """Write SHA256SUMS of a folder's files, as `sha256sum --check` and classify.py read it."""
+    sums = {file.name: hashlib.sha256(file.read_bytes()) for file in sorted(folder.iterdir())}
+    lines = [f"{found.hexdigest()}  {name}\n" for name, found in sums.items()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> None:
@@ -115,11 +168,6 @@ def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> No
         inputs["ngram_ids"] = torch.zeros(NUM_NGRAMS, dtype=torch.long)
         inputs["ngram_places"] = torch.arange(NUM_NGRAMS)
     graph = Graph(run).eval().requires_grad_(False)
-
-    def logits(*tensors: Tensor) -> Tensor:
-        outputs: dict[str, Tensor] = graph(**dict(zip(inputs, tensors, strict=True)))
-        return outputs["logits"]
-
     for name in NOISY:  # no torchvision, and constants that are not folded
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
@@ -127,8 +175,8 @@ def write_onnx(run: Run, folder: Path, least: float | None, reasons: bool) -> No
         model.model.metadata_props.update(metadata(run, least))
         model.save(folder / "model.onnx", external_data=False)
         if reasons:
-            words = words_graph(run, logits, inputs)
-            model = _exported(words, inputs, ["words"])
+            model = _exported(WordsGraph(run).eval(), inputs, ["words"])
+            model.model.metadata_props["budoux"] = json.dumps(word_units().models)
             model.save(folder / "reasons.onnx", external_data=False)
     except (OSError, RunError):
         raise
@@ -144,14 +192,10 @@ def _exported(graph: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -
         name: dict.fromkeys(range(tensor.dim()), torch.export.Dim.DYNAMIC)
         for name, tensor in inputs.items()
     }
-    given: tuple[Any, ...] = ((), inputs)
-    if isinstance(graph, GraphModule):  # a trace, which has lost the names
-        sizes = tuple(sizes.values())
-        given = (tuple(inputs.values()),)
     names: dict[str, Any] = {"input_names": [*inputs], "output_names": outputs}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-        program = torch.export.export(graph, *given, dynamic_shapes=sizes, strict=False)
+        program = torch.export.export(graph, (), inputs, dynamic_shapes=sizes, strict=False)
         return torch.onnx.export(program, dynamo=True, verbose=False, **names)
 
 

@@ -101,11 +101,11 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raise a panic of a tokenizer as a RunError; in Python it is no Exception, and would pass."""
+    """Raise an error of a tokenizer as a RunError; in Python a panic is no Exception."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise RunError(f"the tokenizer of this model fails: {first_line(error)}") from error
 

@@ -28,14 +28,17 @@ TRY_ANOTHER = "choose another run, or train again"
 
 @contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """Yield a free path beside `path`, which an OSError names; what is left there is removed."""
+    """Yield a free path beside `path`, which an error names; what is left there is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{PARTIAL}{uuid.uuid4().hex}{path.suffix}")
     try:
         yield temporary
-    except OSError as error:
-        if error.errno is not None:
+    except Exception as error:  # of a library, which may name the temporary file in its message
+        own = [str(each).replace(temporary.name, path.name) for each in error.args]
+        error.args = tuple(own) if temporary.name in str(error) else error.args
+        if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path)
+            error.strerror = str(error.strerror).replace(temporary.name, path.name)
         raise
     finally:
         if temporary.is_dir():
@@ -104,6 +107,18 @@ def home(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises otherwise
 
 
+def without_home(value: Any) -> Any:
+    """Return settings, or one of them, with "~" for the home directory, which has a user's name.
+
+    `home` is the way back. What it gives is written into files that others get.
+    """
+    if isinstance(value, dict):
+        return {key: without_home(each) for key, each in value.items()}
+    folder = f"{home('~')}{os.sep}"
+    is_below = isinstance(value, str) and value.startswith(folder) and len(folder) > 2
+    return f"~{os.sep}{value.removeprefix(folder)}" if is_below else value
+
+
 def check_links(folder: Path) -> None:
     """Raise a RunError if a link in a folder leads outside: what is written there would land there.
 
@@ -164,9 +179,11 @@ def _reason(error: BaseException) -> str:
 def read_text(path: Path, most: int = 64) -> str:
     """Read a run's text file; RunError if it is missing, not UTF-8, or of more than `most` MiB."""
     with reading(path):
-        if path.stat().st_size > most * 2**20:
+        with path.open("rb") as file:
+            content = file.read(most * 2**20 + 1)  # a link may lead to a device without an end
+        if len(content) > most * 2**20:
             raise ValueError(f"expected at most {most} MiB, got {path.stat().st_size >> 20}")
-        return path.read_text(encoding="utf-8")
+        return content.decode("utf-8").replace("\r\n", "\n")
 
 
 def read_json(path: Path, kind: Any = Any) -> Any:

@@ -5,8 +5,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
-MOST_GROWTH = 64  # XLM-R: 36
-FACTORS = {"BertNormalizer": 3, "ByteLevel": 4}  # spaces around a character; a letter a byte
+MOST_GROWTH = 40  # XLM-R: 36 x 1.1
+# Spaces around a character; a letter a byte; a mark before each piece: of many steps.
+FACTORS = {"BertNormalizer": 3, "ByteLevel": 4, "Metaspace": 1.1}
+MOST_NAME = 256  # characters of a name that stands for any unknown token, or around each text
+NAMES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 
 
 def check_growth(content: str) -> None:
@@ -24,6 +27,30 @@ def check_growth(content: str) -> None:
             f"its normalizer could make a text {growth:.0f} times as long, "
             f"expected at most {MOST_GROWTH} times"
         )
+    around = parts.get("post_processor") or {}
+    if any(_uses(around, side, text) > 1 for side in ("single", "pair") for text in ("A", "B")):
+        raise ValueError("its post_processor repeats a text")
+    names = [parts["model"].get(name) for name in NAMES]
+    if max(map(_longest, [around, *names])) > MOST_NAME:
+        raise ValueError(f"a special token has more than {MOST_NAME} characters")
+
+
+def _uses(around: dict[str, Any], side: str, text: str) -> int:
+    """Return how often a post-processor's template has a text."""
+    steps = around.get("processors") or []
+    own: int = sum(piece.get("Sequence", {}).get("id") == text for piece in around.get(side) or [])
+    return max([own, *(_uses(step, side, text) for step in steps)])
+
+
+def _longest(part: Any) -> int:
+    """Return the length of the longest text within a value of JSON."""
+    if isinstance(part, str):
+        return len(part)
+    members = part.values() if isinstance(part, dict) else part
+    longest = 0
+    for member in members if isinstance(part, dict | list) else ():
+        longest = max(longest, _longest(member))
+    return longest
 
 
 def _growth(part: dict[str, Any]) -> float:
@@ -37,6 +64,8 @@ def _growth(part: dict[str, Any]) -> float:
         text = part["pattern"].get("String")  # a regular expression may match between letters
         added = len(part["content"])
         return max(1.0, added / len(text)) if text else 1.0 + added
+    if kind == "Prepend":
+        return 1.0 + len(part["prepend"])
     if kind == "Precompiled":
         charsmap = base64.b64decode(part["precompiled_charsmap"])
         trie = int.from_bytes(charsmap[:4], "little")

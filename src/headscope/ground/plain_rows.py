@@ -35,7 +35,13 @@ FORMATS = {
 }
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-MOST_IN_CELL = 2**31 - 1  # characters, instead of csv's 131,072; Windows knows no larger number
+# Characters of a row, instead of csv's 131,072 of a cell, and of a json file, which is held whole.
+MOST_IN_ROW = 2**24
+MOST_IN_FILE = 2**26
+MOST_COLUMNS = 4_096
+# A packed file may be as many times its size, or this large: a small one could fill the disk.
+MOST_PACKED = 200
+MOST_UNPACKED = 2**27
 # A file says itself what separates its cells: so Excel reads it everywhere, and shows no such row.
 SEPARATOR_LINE = re.compile(r"sep=(.)[\r\n]*")
 CELLS = re.compile(r"[^;\t\r\n]+")  # what a spreadsheet may take for a cell
@@ -82,13 +88,25 @@ def rows_of(
     `hint` returns what to do about a header, for a row that does not fit it.
     """
     with open_text(path, encoding) as file:
+        lines = Lines(file, path)
         if form == "lines":
-            for line in file:
+            for line in lines:
                 yield {text_column: line.rstrip("\r\n")}
+                lines.held = 0
         elif form in ("csv", "tsv"):
-            yield from csv_rows(file, separator or {"csv": ",", "tsv": "\t"}[form], hint)
+            for row in csv_rows(lines, separator or {"csv": ",", "tsv": "\t"}[form], hint):
+                yield row
+                lines.held = 0
+        elif form == "jsonl":
+            for line in lines:
+                yield from json_rows([line])
+                lines.held = 0
         else:
-            yield from json_rows(file, is_lines=form == "jsonl")
+            text = file.read(MOST_IN_FILE + 1)
+            if len(text) > MOST_IN_FILE:
+                most = f"at most {MOST_IN_FILE:,} characters of json"
+                raise ValueError(f"expected {most}; write an object a line, as .jsonl")
+            yield from json_rows([text] if text.lstrip().startswith("[") else text.split("\n"))
 
 
 @contextmanager
@@ -107,15 +125,41 @@ def open_text(path: str, encoding: str) -> Iterator[io.TextIOWrapper]:
         yield io.TextIOWrapper(raw, encoding, newline="")
 
 
+class Lines:
+    """The lines of a text file; ValueError where those `held`, of one row, or all are too long."""
+
+    def __init__(self, file: io.TextIOWrapper, path: str = "") -> None:
+        self.file = file
+        self.held = 0
+        self.left = float("inf")
+        if Path(path).suffix in PACKED:
+            self.left = max(MOST_UNPACKED, MOST_PACKED * Path(path).stat().st_size)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each line with its end."""
+        while line := self.file.readline(MOST_IN_ROW + 1):
+            self.held += len(line)
+            self.left -= 16 + len(line)  # what an empty one takes
+            if self.left < 0:
+                raise ValueError("holds far more than its size; unpack it, if that is right")
+            if self.held > MOST_IN_ROW:
+                raise ValueError(f"expected at most {MOST_IN_ROW:,} characters in a row")
+            yield line
+
+
 def csv_rows(
-    file: Iterable[str], separator: str, hint: Callable[[list[str]], str] = lambda names: ""
+    file: Iterable[str],
+    separator: str,
+    hint: Callable[[list[str]], str] = lambda names: "",
+    is_guarded: bool = True,
 ) -> Iterator[Row]:
     """Yield the rows of a csv or tsv file; ValueError for one with text beyond its columns.
 
     A column without a name, such as a spreadsheet adds behind the others, is called by its number.
     An empty line is no row, but where there is one column alone, whose empty cells are written so.
+    `is_guarded` says whether what headscope wrote has a ' before formulas.
     """
-    csv.field_size_limit(MOST_IN_CELL)
+    csv.field_size_limit(MOST_IN_ROW)
     lines = iter(file)
     first = next(lines, "")
     delimiter = separator.replace("\\t", "\t")
@@ -123,22 +167,17 @@ def csv_rows(
         delimiter = own[1]
     else:
         lines = chain([first], lines)
-    yield from table_rows(csv.reader(lines, delimiter=delimiter, strict=True), delimiter, hint)
-
-
-def table_rows(
-    table: Iterator[list[str]],
-    delimiter: str = ",",
-    hint: Callable[[list[str]], str] = lambda names: "",
-) -> Iterator[Row]:
-    """Yield the rows of a table by the names in its first line; see `csv_rows`."""
+    table = csv.reader(lines, delimiter=delimiter, strict=True)
     header = enumerate(next(filter(None, table), []), start=1)
     names = [name or f"column_{number}" for number, name in header]
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(f"expected at most {MOST_COLUMNS:,} columns, got {len(names):,}")
     if len(set(names)) < len(names):
         listed = ", ".join(names)[:60]
         raise ValueError(f"two columns have the same name, of {listed}; rename one")
-    restored = from_csv_cell if is_own(names) else str
+    restored = from_csv_cell if is_guarded and is_own(names) else str
     keys = [*map(restored, names)]
+    added = 0  # cells that rows lack
     for cells in table:
         if not cells and len(names) > 1:
             continue
@@ -147,6 +186,9 @@ def table_rows(
                 f"has more cells than the first line, which has {len(names)}; put quotes around a "
                 f"text with a {delimiter!r} in it{hint(names)}"
             )
+        added += len(names) - len(cells)
+        if added > MOST_IN_ROW:
+            raise ValueError(f"has {len(cells)} cells, as most rows; the first has {len(names):,}")
         cells += [""] * (len(names) - len(cells))
         yield dict(zip(keys, map(restored, cells), strict=False))
 
@@ -172,15 +214,11 @@ def is_formula(cell: str) -> bool:
     return FORMULA.match(bare) is not None and not NUMBER.fullmatch(bare.strip())
 
 
-def json_rows(file: io.TextIOWrapper, is_lines: bool) -> Iterator[Row]:
-    """Yield the objects of a file, which has one a line, or a list of them.
+def json_rows(lines: Iterable[str]) -> Iterator[Row]:
+    """Yield the objects of lines, each of which has one, or a list of them.
 
     U+FFFD replaces half a surrogate pair, which no encoding has.
     """
-    lines: Iterable[str] = file
-    if not is_lines:
-        text = file.read()
-        lines = [text] if text.lstrip().startswith("[") else text.split("\n")
     for line in filter(str.strip, lines):
         value = json.loads(line)
         if "\\ud" in line.lower():

@@ -1,23 +1,66 @@
-"""Sheets of Excel by pandas, read as a csv file would be."""
+"""Sheets of Excel, read as a csv file would be."""
 
-import re
+import json
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from posixpath import join, normpath
+from io import TextIOWrapper
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
+
+from headscope.ground.errors import DataError, warn
+from headscope.ground.plain_rows import Lines, Row, csv_rows
+
+# calamine holds rows x columns at once, and ends the process where memory does not allow it: so a
+# process of its own reads the sheet. It prints the names of all sheets, the cells of the first that
+# have no value (an error such as #N/A, or a formula that nothing has computed), and it as csv.
+READER = """
+import csv, json, re, sys
+from datetime import date, datetime
+from contextlib import suppress
+from posixpath import basename
 from zipfile import ZipFile
+from python_calamine import SheetTypeEnum, load_workbook
+with suppress(ImportError):  # on Windows
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 
-from headscope.ground.errors import DataError, first_line, warn
-from headscope.ground.plain_rows import Row, table_rows
+def text(cell):
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    is_day = isinstance(cell, date) and not isinstance(cell, datetime)
+    return f"{cell} 00:00:00" if is_day else str(cell)
 
-MOST_CELLS = 20_000_000  # of a table that is mostly empty; 100 bytes each
-MOSTLY_EMPTY = 0.1
-TAG = re.compile(rb"<(row|c)\b([^>]*)>")
-PLACE = re.compile(rb'\br="([A-Z]*)(\d+)"')
-# A cell with an error such as #N/A, or with a formula that no program has computed.
-WITHOUT_VALUE = re.compile(
-    rb'<c\b[^>]*?\br="([A-Z]+\d+)"(?:[^>]*\bt="e"[^>]*>|'
-    rb"[^>]*>\s*<f\b(?:[^>]*/>|[^>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>)?\s*</c>)"
-)
+def without_value(path):
+    with ZipFile(path) as archive:
+        first = re.search(rb'<sheet [^>]*\\bid="([^"]+)"', archive.read("xl/workbook.xml"))[1]
+        for link in re.findall(rb"<Relationship [^>]+>", archive.read("xl/_rels/workbook.xml.rels")):
+            if b'"' + first + b'"' in link:
+                target = re.search(rb'Target="([^"]+)"', link)[1].decode()
+        sheet = archive.read("xl/worksheets/" + basename(target))
+    cells = re.findall(rb'<c r="([A-Z]+[0-9]+)"([^>/]*)>(.*?)</c>', sheet, re.DOTALL)
+    has_value = re.compile(rb"<(v|t)[^>]*>[^<]")
+    return [
+        place.decode()
+        for place, kind, content in cells
+        if b't="e"' in kind or (b"<f" in content and not has_value.search(content))
+    ]
+
+try:
+    book = load_workbook(sys.argv[1])
+    names = [each.name for each in book.sheets_metadata if each.typ == SheetTypeEnum.WorkSheet]
+    sys.stdout.reconfigure(encoding="utf-8", newline="")
+    empty = []
+    with suppress(LookupError, TypeError, NameError):  # a workbook that names its parts otherwise
+        empty = without_value(sys.argv[1])
+    print(json.dumps([names, len(empty), *empty[:1]]))
+    table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
+    rows = (map(text, row) for row in book.get_sheet_by_name(names[0]).iter_rows())
+    table.writerows(row for row in map(list, rows) if len(row) == 1 or any(row))
+except Exception as error:
+    sys.exit(str(error) or type(error).__name__)
+"""
 
 
 def sheet_rows(path: str) -> Iterator[Row]:
@@ -25,70 +68,31 @@ def sheet_rows(path: str) -> Iterator[Row]:
 
     Raises:
         DataError: if python-calamine is missing.
-        ValueError: if it cannot be read, or is a huge table with hardly a cell in it.
+        ValueError: if it cannot be read.
     """
     if find_spec("python_calamine") is None:
         raise DataError(f"{path}: needs python-calamine: pip install -e '.[excel]'")
-    import pandas as pd
-
-    try:
-        empty = _cells_without_value(path)
-        with pd.ExcelFile(path, engine="calamine") as book:
-            names = book.sheet_names
-            frame = pd.read_excel(book, names[0], header=None, dtype=str, keep_default_na=False)
-    except DataError:
-        raise
-    except Exception as error:  # calamine has classes of its own
-        raise ValueError(f"cannot be read as xlsx: {first_line(error)}") from error
-    if len(names) > 1:
-        warn(f"{path}: the first of {len(names)} sheets is read, {names[0]}")
-    if empty:
-        cells = f"{len(empty)} cells, the first {empty[0]}, hold an error or a formula"
-        warn(f"{path}: {cells} without a value, read as empty; open and save it in Excel")
-    lines = ([*row] if any(row) else [] for row in frame.itertuples(index=False, name=None))
-    yield from table_rows(lines)
-
-
-def _cells_without_value(path: str) -> list[str]:
-    """Return the cells of the first sheet without a value; DataError for too large a table.
-
-    calamine makes room for every cell up to the last one, wherever that stands.
-    """
-    with ZipFile(path) as archive:
-        sheet = archive.read(_first_sheet(archive))
-    rows = columns = count = 0
-    row = column = 0
-    for tag in TAG.finditer(sheet):
-        place = PLACE.search(tag[2])
-        if tag[1] == b"row":
-            row = int(place[2]) if place else row + 1
-            column = 0
-            continue
-        column = _column(place[1]) if place else column + 1
-        rows = max(rows, row)
-        columns = max(columns, column)
-        count += 1
-    if rows * columns > max(MOST_CELLS, count / MOSTLY_EMPTY):
-        size = f"{rows:,} rows of {columns:,} columns, of whose cells {count:,} are there"
-        raise DataError(f"{path}: expected a table, got {size}; delete those that stand apart")
-    return [found.decode() for found in WITHOUT_VALUE.findall(sheet)]
-
-
-def _first_sheet(archive: ZipFile) -> str:
-    """Return the name of the file with the first sheet."""
-    _, sheet = archive.read("xl/workbook.xml").split(b"<sheet ", 1)
-    relation = re.search(rb'\b\w+:id="([^"]+)"', sheet)
-    if relation is None:
-        raise ValueError("has no sheet")
-    for tag in re.findall(rb"<Relationship\b[^>]*>", archive.read("xl/_rels/workbook.xml.rels")):
-        if b'Id="%b"' % relation[1] in tag and (target := re.search(rb'Target="([^"]+)"', tag)):
-            return normpath(join("/xl", target[1].decode())).lstrip("/")
-    raise ValueError("has no first sheet")
-
-
-def _column(letters: bytes) -> int:
-    """Return the number of a column, from 1: 28 of AB."""
-    number = 0
-    for letter in letters:
-        number = 26 * number + letter - 64
-    return number
+    with (
+        TemporaryFile("w+", encoding="utf-8") as problem,
+        Popen([sys.executable, "-c", READER, path], stdout=PIPE, stderr=problem) as reader,
+    ):
+        assert reader.stdout is not None
+        lines = Lines(TextIOWrapper(reader.stdout, "utf-8", newline=""))
+        try:
+            names, num_empty, *empty = json.loads(next(iter(lines), "[[], 0]"))
+            if len(names) > 1:
+                warn(f"{path}: the first of {len(names)} sheets is read, {names[0]}")
+            if num_empty:
+                cells = f"{num_empty} cells, the first {empty[0]}, have an error or a formula"
+                warn(f"{path}: {cells} without a value and are read as empty; save it in Excel")
+            for row in csv_rows(lines, ",", is_guarded=False):
+                yield row
+                lines.held = 0
+        finally:
+            lines.file.close()  # a reader of no more rows is ended
+        if reader.wait():
+            problem.seek(0)
+            reason = problem.read().strip().rpartition("\n")[2]
+            if reader.returncode < 0:
+                reason = "it takes more than 1.5 GB or a minute; save it as csv in UTF-8"
+            raise ValueError(f"cannot be read as xlsx: {reason}")

@@ -112,15 +112,25 @@ def _heads(sets: HeadSets, layers: Sequence[str]) -> str:
             f"{claim}: on {len(every)} other texts accuracy is {_percent(gain.after)} % with all"
             f" and {_percent(gain.before)} % without any ({gain.interval()} points)."
         )
-    place = min(sets.sizes.index(sets.enough), len(sets.sizes) - 2)
-    size = sets.sizes[place]
-    change = accuracy_change(every, sets.correct[place])
+    size = sets.sizes[sets.place]
+    change = accuracy_change(every, sets.correct[sets.place])
     without = f", without heads {_percent(gain.before)} %" if size else ""
     return (
         f"On {len(every)} other texts {_subject(sets.order[:size], layers)}"
         f" {_percent(change.after)} of {_percent(change.before)} % ({change.interval()} points)"
         f"{without}."
     )
+
+
+def kept(sets: HeadSets, averaged: Float[np.ndarray, " M"]) -> list[AccuracyChange]:
+    """Return the accuracy with all heads on the other texts, and what each change makes of it.
+
+    The changes: no head, the few alone, none at all, and plain averages as maps, which `averaged`
+    has of each text.
+    """
+    every = sets.correct[-1]
+    changed = [sets.correct[0], sets.correct[sets.place], every, averaged]
+    return [accuracy_change(every, each) for each in changed]
 
 
 def _subject(heads: Sequence[Head], layers: Sequence[str]) -> str:

@@ -2,12 +2,13 @@
 
 Layers of headscope have an observer and an intervention of their own. While one of torch's is
 observed, a layer of ours that shares its parameters computes in its place. Models of transformers:
-see `transformers_models`.
+see `headscope.foreign`.
 
 Shape letters: B texts, H heads, Q queries, K keys, T tokens, E head width, C classes.
 """
 
 import inspect
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from headscope.attention.functional import (
     ALL,
@@ -29,19 +31,32 @@ from headscope.attention.functional import (
 )
 from headscope.attention.multi_head import HeadedAttention, MultiHeadAttention
 from headscope.data.batching import Batch, moved
-from headscope.heads.fixed_gates import named_attention
-from headscope.heads.integrations.transformers_models import (
-    NotObservedError,
-    Observer,
-    is_watched,
-    observe_transformers,
-    transformers_models,
-)
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.frozen import learning_modules
+from headscope.model.others import others
 from headscope.model.running import Runs, lock_of
 from headscope.model.running import eval_mode as eval_mode
 
 Change = Literal["zero", "uniform"]
+Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
+
+
+class NotObservedError(ValueError):
+    """The attention of a model cannot be observed or changed; the message names its class."""
+
+
+def named_attention(name: str, call: AttentionCall, is_last: bool = True) -> None:
+    """Name a call of attention that an observer was shown, which is the last, if it is in time."""
+    if has_torch_function_unary(call.like):
+        handle_torch_function(named_attention, (call.like,), name, call, is_last)
+
+
+def _transformers(model: nn.Module) -> Any:
+    """Return what observes models of transformers; None where the module has none of them."""
+    if "transformers.modeling_utils" not in sys.modules:
+        return None
+    room = others().transformers_models
+    return room if room.transformers_models(model) else None
 
 
 # Observing
@@ -97,7 +112,8 @@ def observe(model: nn.Module, observer: Observer, all_queries: bool = True) -> I
         getattr(module, "reads_padding", None)  # found out by forward passes, which none observes
     kinds = ObservedAttention | nn.MultiheadAttention
     layers = {name: layer for name, layer in learning_modules(model) if isinstance(layer, kinds)}
-    if not layers and not transformers_models(model):
+    theirs = _transformers(model)
+    if not layers and theirs is None:
         raise NotObservedError(
             f"{type(model).__name__}: expected attention layers of headscope,"
             " torch.nn.MultiheadAttention or a model of transformers, got none of them"
@@ -121,7 +137,8 @@ def observe(model: nn.Module, observer: Observer, all_queries: bool = True) -> I
             shown.all_queries = all_queries  # type: ignore[attr-defined]
             observers.append(shown)
             stack.callback(observers.pop)
-        stack.enter_context(observe_transformers(model, show))
+        if theirs is not None:
+            stack.enter_context(theirs.observe_transformers(model, show))
         yield
 
 
@@ -139,7 +156,8 @@ def named_layers(model: nn.Module) -> Iterator[None]:
 
 def is_observed(model: nn.Module) -> bool:
     """Tell whether an attention layer in the model has an observer."""
-    if is_watched(model):
+    theirs = _transformers(model)
+    if theirs is not None and theirs.is_watched(model):
         return True
     layers = (getattr(layer.forward, "ours", layer) for layer in model.modules())
     return any(getattr(layer, "observers", None) for layer in layers)
@@ -229,7 +247,8 @@ def headed_layers(model: nn.Module, batch: Batch | None = None) -> dict[str, int
     forward pass over the batch, or over its dummy inputs.
     """
     heads = _noted(model, lambda layer: isinstance(layer, HEADED))
-    for prefix, inner in transformers_models(model).items():
+    theirs = _transformers(model)
+    for prefix, inner in theirs.transformers_models(model).items() if theirs else ():
         if not inner._can_set_attn_implementation():
             continue
         if not any(layer in _seen for layer in inner.modules()):
@@ -338,16 +357,26 @@ def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterato
         changed = {name.partition("#")[0] for name in ablations}
         for name in changed & layers.keys():
             ours = stack.enter_context(_ours(name, layers[name]))
-            _ablate_runs(stack, ours, name, runs, ablations)
+            _ablate_runs(stack, model, ours, name, runs, ablations)
         if changed - layers.keys():
-            stack.enter_context(observe_transformers(model, ablations=ablations, runs=runs))
+            theirs = _transformers(model)
+            stack.enter_context(theirs.observe_transformers(model, ablations=ablations, runs=runs))
         yield
 
 
 def _ablate_runs(
-    stack: ExitStack, ours: Any, name: str, runs: Runs, ablations: Mapping[str, Ablation]
+    stack: ExitStack,
+    model: nn.Module,
+    ours: Any,
+    name: str,
+    runs: Runs,
+    ablations: Mapping[str, Ablation],
 ) -> None:
     """Ablate heads of one of our layers, in those of its runs that are named."""
+    if isinstance(model, TextClassifier | Ensemble):  # each of its layers runs once
+        stack.callback(setattr, ours, "ablation", ours.ablation)
+        ours.ablation = ablations[name].joined(ours.ablation)
+        return
     before: list[Ablation | None] = []
 
     def start(*_: Any) -> None:

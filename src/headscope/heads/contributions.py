@@ -2,7 +2,8 @@
 
 With attention weights, the scales of norms and the gates of activations held fixed at what this
 text gave them, a network is linear in the vectors of its tokens and in its biases together
-(`headscope.heads.fixed_gates`), so a logit is a sum (CP-LRP, Ali et al. 2022):
+(`headscope.heads.linear`, or `headscope.foreign` for what is not ours), so a logit is a sum
+(CP-LRP, Ali et al. 2022):
 
     logit_c = sum_t word_tc + sum_b bias_bc
     word_tc = sum of x . d logit_c / dx over the vectors x of token t: embedding, position, evidence
@@ -25,10 +26,9 @@ width, C classes, S sums that are split.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,21 +36,15 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
 
 from headscope.data.batching import Batch, moved
-from headscope.heads.capture import device_of, eval_mode, headed_layers, named_layers
-from headscope.heads.fixed_gates import FixedGates, HeadOutputs
-from headscope.heads.fixed_parts import FixedAttention
-from headscope.heads.gate_rules import depends
-from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.capture import device_of, eval_mode, headed_layers
 from headscope.heads.linear import FixedNetwork, is_linear_here
-from headscope.heads.places import NONE, start_ids
-from headscope.heads.shares import Shares, gauss_legendre, shares_of
+from headscope.heads.shares import Shares, gauss_legendre
 from headscope.model.objective import MultiLabel, Objective, Reading
-from headscope.record.explanation import MOST_MISSED, Explanation
+from headscope.model.others import others
+from headscope.record.explanation import Explanation
 
-LEAST_PRECISE = 1e-4  # of a type whose rounding is no module's
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
 # Of a batch that is split, padding included: every map is kept for it, in float32.
@@ -112,9 +106,8 @@ def decompose(
         with _exact(model):
             network = FixedNetwork.of(model, inputs)
             return _of_linear(network, *_directions(network, sums_of))
-    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        found = _contributions(gates, logits, sums_of(logits.cpu().double()))
-    return _with_unknown(found, model, inputs, num_tokens)
+    found: Contributions = others().gradients.decompose(model, inputs, num_tokens, sums_of)
+    return found
 
 
 @contextmanager
@@ -124,7 +117,7 @@ def _exact(model: nn.Module) -> Iterator[None]:
         eval_mode(model),
         torch.inference_mode(),
         torch.autocast(device_of(model).type, enabled=False),
-        _exact_products(),
+        exact_products(),
     ):
         yield
 
@@ -185,77 +178,11 @@ def _shares_of_linear(network: FixedNetwork, directions: Float[Tensor, "S B C"])
     )
 
 
-def _contributions(
-    gates: FixedGates, logits: Float[Tensor, "B C"], sums: Float[Tensor, "B S"]
-) -> Contributions:
-    parts = [_parts(gates, of_texts) for of_texts in sums.unbind(dim=1)]
-    words, heads, by_call = tree_map(lambda *of_sums: torch.stack(of_sums, dim=-1), *parts)
-    ends = [0, *(number + 1 for number in gates.heads.values()), by_call.shape[1]]
-    groups = [by_call[:, slice(*pair)].sum(dim=1) for pair in pairwise(ends)]
-    biases = torch.stack(groups, dim=1)  # [B, layers_and_1, S]
-    return Contributions(words, heads, biases, sums.detach().cpu(), logits.detach().cpu())
-
-
-def _with_unknown(
-    found: Contributions, model: nn.Module, inputs: Sequence[Any], num_tokens: int
-) -> Contributions:
-    """Name the module that is not the sum of its parts, if there is one."""
-    if bool((found.missed.abs() <= MOST_MISSED).all()):  # NaN is none
-        return found
-    if torch.finfo(found.logits.dtype).eps > LEAST_PRECISE:
-        name = str(found.logits.dtype).removeprefix("torch.")
-        return replace(found, unknown=f"rounding in {name}")
-    return replace(found, unknown=_unknown_module(model, inputs, num_tokens))
-
-
-@contextmanager
-def _fixed_gates(
-    model: nn.Module, inputs: Sequence[Any], num_tokens: int
-) -> Iterator[tuple[FixedGates, Float[Tensor, "B C"]]]:
-    """Run the model with its gates held fixed; in the block gradients can be taken."""
-    with (
-        eval_mode(model),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device_of(model).type, enabled=False),
-        _exact_products(),
-    ):
-        ids = inputs[0] if inputs[0].shape[1:] == (num_tokens,) else None
-        if ids is not None and len(inputs) > 1 and inputs[1] is not None:
-            ids = ids.masked_fill(inputs[1], NONE)
-        text = (len(inputs[0]), num_tokens, ids, start_ids(model))
-        gates = FixedGates(*text)
-        try:
-            with named_layers(model), gates:
-                logits = model(*inputs)
-        except NotObservedError:  # found out at the end: words are explained without heads
-            gates = FixedGates(*text)
-            with gates:
-                logits = model(*inputs)
-        yield gates, logits
-
-
-def _parts(gates: FixedGates, sums: Float[Tensor, " B"]) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Return words, heads and biases of a sum of each text: each leaf times its gradient."""
-    leaves = gates.leaves
-    calls = [gates.calls[number] for number in gates.heads.values()]
-    gradients = _gradients(sums, [*leaves, *(call.head_outputs for call in calls)])
-    words, biases = gates.of_leaves([gradient[None] for gradient in gradients[: len(leaves)]])
-    pairs = zip(calls, gradients[len(leaves) :], strict=True)
-    return words[0], [_passing(*pair).sum(dim=2).cpu().double() for pair in pairs], biases[0]
-
-
-def _passing(call: HeadOutputs | FixedAttention, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
+def passing(call: Any, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
     """Return what passes from each key at each query: a_qk v_k . g_q."""
     at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
-    return call.weights * (at_outputs @ call.values.transpose(-2, -1))
-
-
-def _gradients(sums: Float[Tensor, " *B"], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return d sum / d tensor for each tensor: 0 where it is not used."""
-    if not sums.requires_grad or not tensors:
-        return [torch.zeros_like(tensor) for tensor in tensors]
-    return torch.autograd.grad(sums.sum(), tensors, retain_graph=True, materialize_grads=True)
+    amounts: Tensor = call.weights * (at_outputs @ call.values.transpose(-2, -1))
+    return amounts
 
 
 def share_among_heads(
@@ -266,36 +193,12 @@ def share_among_heads(
         with _exact(model):
             network = FixedNetwork.of(model, inputs)
             return _shares_of_linear(network, _directions(network, sums_of)[1])
-    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        return shares_of(gates, sums_of(logits.cpu().double()))
-
-
-def _unknown_module(model: nn.Module, inputs: Sequence[Any], num_tokens: int) -> str:
-    """Return the first module, in the order in which they are done, that misses something."""
-    outputs: list[tuple[str, Tensor]] = []
-
-    def keep(name: str, module: nn.Module, _: Any, output: Any) -> None:
-        title = f"{name} ({type(module).__name__})"
-        outputs.extend((title, each) for each in tree_leaves(output) if depends(each))
-
-    with ExitStack() as stack:
-        stack.enter_context(eval_mode(model))  # no other thread runs it meanwhile
-        for name, module in model.named_modules():
-            stack.callback(module.register_forward_hook(partial(keep, name)).remove)
-        gates, _ = stack.enter_context(_fixed_gates(model, inputs, num_tokens))
-        for title, output in outputs:
-            signs = torch.linspace(-1, 1, output.numel()).to(output).view(output.shape)
-            total = (output * signs).sum()
-            gradients = _gradients(total, gates.leaves)
-            parts = zip(gates.leaves, gradients, strict=True)
-            found = sum((leaf * gradient).sum().item() for leaf, gradient in parts)
-            if not abs(found - total.item()) <= MOST_MISSED * (output * signs).abs().sum().item():
-                return title
-    return type(model).__name__
+    found: Shares = others().gradients.shares(model, inputs, num_tokens, sums_of)
+    return found
 
 
 @contextmanager
-def _exact_products() -> Iterator[None]:
+def exact_products() -> Iterator[None]:
     """Multiply matrices in full float32, not in TensorFloat-32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
@@ -401,18 +304,15 @@ def _split(
             shares = _shares_of_linear(network, directions)
             rows = network.words(_first(directions.unbind(), has_pair)[None]).heads
             maps = [
-                _passing(block.attention, of_layer[0])
+                passing(block.attention, of_layer[0])
                 for block, of_layer in zip(network.blocks, rows, strict=True)
             ]
         names = [*headed_layers(model)]
         return Split(parts, shares, _all_queries(maps), names, names)
-    with _fixed_gates(model, inputs, num_tokens) as (gates, logits):
-        sums = sums_of(logits.cpu().double())
-        parts = _contributions(gates, logits, sums)
-        shares = shares_of(gates, sums)
-        maps = _maps(gates, _first(sums.unbind(dim=1), has_pair))
-    parts = _with_unknown(parts, model, inputs, num_tokens)
-    return Split(parts, shares, _all_queries(maps), gates.layers, [*gates.heads])
+    parts, shares, maps, names, known = others().gradients.split(
+        model, inputs, num_tokens, sums_of, lambda sums: _first(sums, has_pair)
+    )
+    return Split(parts, shares, _all_queries(maps), names, known)
 
 
 def _first(sums: Sequence[Tensor], has_pair: bool) -> Tensor:
@@ -452,13 +352,6 @@ def _arrays(
         "layers": split.layers,
         "unobserved_of": columns(shares.unobserved[0]).numpy(),
     }
-
-
-def _maps(gates: FixedGates, sums: Float[Tensor, " B"]) -> list[Float[Tensor, "B H Q K"]]:
-    """Return what passes from each key at each query of each head to a sum of each text."""
-    calls = [gates.calls[number] for number in gates.heads.values()]
-    gradients = _gradients(sums, [call.head_outputs for call in calls])
-    return [_passing(*pair) for pair in zip(calls, gradients, strict=True)]
 
 
 def _all_queries(maps: Sequence[Tensor]) -> list[Float[Tensor, "B H Q K"]]:

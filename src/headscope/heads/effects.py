@@ -239,6 +239,11 @@ class HeadSets:
     correct: Float[np.ndarray, "sizes M"]
     enough: int
 
+    @property
+    def place(self) -> int:
+        """The place in `sizes` of the few that are told: `enough`, or fewer where that is all."""
+        return min(self.sizes.index(self.enough), len(self.sizes) - 2)
+
 
 def head_sets(increases: Mapping[Head, float], num_choosing: int, run: Run) -> HeadSets:
     """Order the heads by the first texts, and score the first ones alone on the others.

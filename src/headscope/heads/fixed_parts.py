@@ -65,8 +65,9 @@ class FixedNorm:
         """Return what a norm returns, and the norm as it is; None for none."""
         if not isinstance(norm, nn.LayerNorm):
             return vectors, None
-        variance = vectors.var(dim=-1, keepdim=True, correction=0)
-        return norm(vectors), cls((variance + norm.eps).rsqrt(), norm)
+        sizes = norm.normalized_shape
+        output, _, scale = torch.native_layer_norm(vectors, sizes, norm.weight, norm.bias, norm.eps)
+        return output, cls(scale, norm)
 
     def back(self, rows: Tensor) -> tuple[Tensor, Sums]:
         """Return rows at the input, and what beta adds."""
@@ -96,7 +97,8 @@ class FixedFeedforward:
         activation: Any = network[1]
         second: Any = network[2]
         hidden = first(vectors)
-        weight, bias = first.weight, first.bias
+        weight = first.weight
+        bias = first.bias
         if isinstance(activation, Gated):
             before, linear = hidden.chunk(2, dim=-1)
             weight = weight.chunk(2)[1]
@@ -104,7 +106,7 @@ class FixedFeedforward:
             gate = activation.activation(before)
             return second(gate * linear), cls(weight, bias, gate, second)
         gate = gate_of(activation, hidden)
-        return second(activation(hidden)), cls(weight, bias, gate, second)
+        return second(hidden * gate), cls(weight, bias, gate, second)
 
     def back(self, rows: Rows) -> tuple[Rows, Sums]:
         """Return rows at the input, and what the biases add."""
@@ -114,7 +116,11 @@ class FixedFeedforward:
 
 
 def gate_of(activation: nn.Module, hidden: Tensor) -> Tensor:
-    """Return f(x) / x, and 0 at x = 0; every f here has f(0) = 0."""
+    """Return f(x) / x, and 0 at x = 0 where f has no formula here; every f here has f(0) = 0."""
+    if isinstance(activation, nn.GELU) and activation.approximate == "none":
+        return 0.5 + 0.5 * torch.erf(hidden * 0.5**0.5)  # Phi(x)
+    if isinstance(activation, nn.SiLU):
+        return hidden.sigmoid()
     return activation(hidden) / hidden.masked_fill(hidden == 0, 1.0)  # type: ignore[no-any-return]
 
 
@@ -157,11 +163,14 @@ class FixedAttention:
     def at_heads(self, rows: Rows) -> Float[Tensor, "N B H Q E"]:
         """Return rows at the outputs of the heads."""
         H = self.values.shape[1]
-        return (rows @ self.output.weight).unflatten(-1, (H, -1)).transpose(2, 3)
+        merged = rows @ self.output.weight  # [N, B, Q, HE]
+        heads: Tensor = merged.unflatten(-1, (H, -1)).transpose(2, 3)
+        return heads
 
     def at_values(self, heads: Float[Tensor, "N B H Q E"]) -> Float[Tensor, "N B H K E"]:
         """Return rows at the values, from those at the outputs of the heads."""
-        return self.weights.mT @ heads  # type: ignore[no-any-return]
+        values: Tensor = self.weights.mT @ heads
+        return values
 
     def back(self, values: Float[Tensor, "N B H K E"]) -> tuple[Rows, Sums]:
         """Return rows at what values are computed from, and what the values' bias adds."""
@@ -271,7 +280,7 @@ class FixedBlock:
         return below._replace(rows=self.past(rows) + below.rows), above, heads
 
     def past(self, rows: Float[Tensor, "N B Q D"]) -> Rows:
-        """Return rows of all tokens from those of the first Q, past the heads."""
+        """Return rows of all tokens from those of the first Q: the residual stream."""
         return F.pad(rows, (0, 0, 0, self.num_tokens - rows.shape[2]))
 
 

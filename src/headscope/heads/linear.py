@@ -4,7 +4,7 @@
 (`headscope.heads.fixed_parts`). With these held fixed the network is linear, so a sum of logits
 goes back to the tokens by plain products, which `torch.export` takes and pages/static/shares.js
 speaks: `words` goes back once; `shares_at` once for each point of `headscope.heads.shares`, and
-from the output of each head to the tokens. `headscope.heads.fixed_gates` does the same for any
+from the output of each head to the tokens. `headscope.foreign.fixed_gates` does the same for any
 network by torch's gradients, and is held against it.
 
 Shape letters: B texts, T tokens, H heads, E head width, D model width, C classes, N sums that are
@@ -32,10 +32,9 @@ from headscope.heads.fixed_parts import (
     dot,
     none_of,
 )
-from headscope.model.classifier import TextClassifier
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder, EncoderBlock
-from headscope.model.ensemble import Ensemble
 from headscope.model.frozen import FrozenLayers
 from headscope.model.pooling import PaddingMask
 
@@ -195,7 +194,8 @@ class FixedNetwork:
         ids, padding, segments, *_ = [*inputs, None, None]
         networks: Any = model.members if isinstance(model, Ensemble) else [model]
         features: Any = model.features
-        states, frozen = None, None
+        states = None
+        frozen: FixedFrozen | None = None
         if features is not None:
             states, frozen = FixedFrozen.of(features, ids, padding, segments)
         found = [FixedMember.of(network, inputs, states) for network in networks]
@@ -297,9 +297,15 @@ class FixedNetwork:
 
 
 def is_linear_here(model: nn.Module) -> bool:
-    """Return whether all parts of a model are written out here: no layer of the user's own."""
+    """Return whether all parts of a model are written out here.
+
+    A layer of the user's own is not, nor is one with hooks, by which heads are ablated.
+    """
     if not isinstance(model, TextClassifier | Ensemble):
         return False
     kinds = (MultiHeadAttention, SharedProjectionAttention)
     blocks = [part for part in model.modules() if isinstance(part, EncoderBlock)]
-    return all(type(block.attention) in kinds for block in blocks)
+    return all(
+        type(block.attention) in kinds and not block.attention._forward_pre_hooks
+        for block in blocks
+    )

@@ -14,22 +14,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.ngrams import unread, with_rest
-from headscope.data.tokenizer import (
-    copied,
-    shown_tokens,
-    token_places,
-    unknown_ids,
-    word_spans,
-)
+from headscope.data.tokenizer import copied, shown_tokens, unknown_ids, word_units
+from headscope.data.units import ReadText, read_texts
 from headscope.ground.errors import listed, panics_as_errors
 from headscope.heads.capture import (
+    NotObservedError,
     ablate,
     device_of,
     eval_mode,
@@ -39,7 +34,6 @@ from headscope.heads.capture import (
 )
 from headscope.heads.contributions import explain
 from headscope.heads.effects import effect_arrays
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import HeadStatistics, Summary, Tokens, role_arrays
 from headscope.heads.study import Study
 from headscope.model.objective import Reading
@@ -93,60 +87,51 @@ def make_probe(
     tokenizer: Tokenizer,
     texts: tuple[str, ...],
     label: str | None,
-    max_tokens: int,
+    max_tokens: int | None,
     evidence: KnownNgrams | None = None,
     readout: int | None = None,
 ) -> Probe:
-    """Encode a text or pair, cut as the tokenizer cuts and to max_tokens."""
-    limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
-    tokenizer = copied(tokenizer)
-    tokenizer.enable_truncation(limit)
+    """Encode a text or pair, cut as the tokenizer cuts and, unless it is None, to max_tokens."""
+    if max_tokens is not None:
+        limit = min(max_tokens, (tokenizer.truncation or {}).get("max_length", max_tokens))
+        tokenizer = copied(tokenizer)
+        tokenizer.enable_truncation(limit)
     with panics_as_errors():
-        encoding = tokenizer.encode(*texts)  # type: ignore[arg-type]
-    text = text_of(tokenizer, encoding, texts, label, readout)
-    left = 0 if evidence is None else len(unread(encoding))
-    if left:  # at the last tokens it counts
-        words: list[tuple[str, int, int]] = [*word_spans(encoding, texts, has_rest=True)]
-        first = words[-1][1]
-        text = replace(
-            text,
-            tokens=with_rest(text.tokens, left),
-            places=with_rest(text.places or [], left),
-            special=(text.special or [])[:-1],
-            unknown=[at for at in text.unknown or [] if at < first] or None,
-            words=words,
-        )
+        (read,) = read_texts(tokenizer, [texts], counts_rest=evidence is not None)
+    text = text_of(read, unknown_ids(tokenizer), label, readout)
     return Probe(text, TextBatches(encode_texts(tokenizer, [texts], evidence))[[0]])
 
 
 def text_of(
-    tokenizer: Tokenizer,
-    encoding: Encoding,
-    texts: tuple[str, ...],
+    read: ReadText,
+    unknown: Sequence[int],
     label: str | None = None,
     readout: int | None = None,
 ) -> Text:
-    """Return an encoded text or pair, with its tokens and words as people read them."""
-    whole = JOIN.join(texts)
+    """Return a text or pair with its tokens and words as people read them.
+
+    `unknown` are the ids of unknown tokens. Those that carry a text's rest are not special.
+    """
+    whole = JOIN.join(read.parts)
     widths = [1 + (ord(character) > 0xFFFF) for character in whole]
-    units = [0, *accumulate(widths)]  # of UTF-16, before each character
-    firsts = {None: 0, 0: 0, 1: len(texts[0]) + len(JOIN)}
-    sides = encoding.sequence_ids
+    utf_16 = [0, *accumulate(widths)]  # units before each character
+    firsts = {None: 0, 0: 0, 1: len(read.parts[0]) + len(JOIN)}
     places = [
-        (units[firsts[side] + start], units[firsts[side] + end])
-        for side, (start, end) in zip(sides, token_places(encoding, texts), strict=True)
+        (utf_16[firsts[side] + start], utf_16[firsts[side] + end])
+        for side, (start, end) in zip(read.sides, read.places, strict=True)
     ]
+    own = slice(len(read.encoding) - read.carriers)
     return Text(
         name="text",
-        tokens=shown_tokens(tokenizer, encoding, texts),
+        tokens=shown_tokens(read),
         text=whole,
         label=label,
-        segments=sides if len(texts) == 2 else None,
-        special=np.flatnonzero(encoding.special_tokens_mask).tolist(),
+        segments=read.sides if len(read.parts) == 2 else None,
+        special=np.flatnonzero(read.encoding.special_tokens_mask[own]).tolist(),
         readout=readout,
-        words=[*word_spans(encoding, texts)],
+        words=[*word_units().words_of(read)],
         places=places,
-        unknown=np.flatnonzero(np.isin(encoding.ids, unknown_ids(tokenizer))).tolist() or None,
+        unknown=np.flatnonzero(np.isin(read.encoding.ids[own], unknown)).tolist() or None,
     )
 
 
@@ -196,18 +181,19 @@ def _read(
         if not call.is_pooling:
             calls[name] = call
 
-    def explained(reading: Reading) -> Explanation:
-        return explain(model, batch, probe.text.tokens, reading, num_classes=CLASSES_KEPT)
-
-    if reading is None:
+    notes = {}
+    try:
         with observe(model, keep), torch.no_grad(), eval_mode(model):
             model(*batch.inputs)
-        return calls, None, {}
-    try:
-        with observe(model, keep):
-            return calls, explained(reading), {}
     except NotObservedError as error:
-        return {}, explained(reading), {"attention": f"is not observed: {error}"}
+        if reading is None:
+            raise
+        calls = {}
+        notes = {"attention": f"is not observed: {error}"}
+    if reading is None:
+        return calls, None, notes
+    tokens = probe.text.tokens
+    return calls, explain(model, batch, tokens, reading, num_classes=CLASSES_KEPT), notes
 
 
 def _maps_of_tokens(
@@ -304,7 +290,9 @@ def study_arrays(study: Study) -> Arrays:
         "answer/details": np.array(study.details),
         "sets/heads": np.array(order, dtype=np.int32),
         "sets/enough": np.array(study.sets.enough, dtype=np.int32),
-        "sets/accuracy": np.array([*study.accuracies(), study.averaged], dtype=np.float32),
+        "sets/size": np.array(study.sets.sizes[study.sets.place], dtype=np.int32),
+        "sets/accuracy": np.array([each.after for each in study.kept], dtype=np.float32),
+        "sets/changes": np.array([[each.low, each.high] for each in study.kept], dtype=np.float32),
         "sets/texts": np.array(study.sets.correct.shape[1], dtype=np.int32),
     }
 

@@ -19,9 +19,10 @@ from torch import nn
 from headscope.attention.functional import AttentionCall
 from headscope.data.batching import Batch, TextBatches, TokenBudgetSampler, moved
 from headscope.ground.errors import listed, warn
-from headscope.heads.answer import answer
+from headscope.heads.answer import AccuracyChange, answer, kept
 from headscope.heads.capture import (
     Change,
+    NotObservedError,
     device_of,
     eval_mode,
     headed_layers,
@@ -39,7 +40,6 @@ from headscope.heads.effects import (
     num_runs,
     outcomes,
 )
-from headscope.heads.integrations.transformers_models import NotObservedError
 from headscope.heads.measures import (
     HeadStatistics,
     SpecialTokens,
@@ -71,15 +71,10 @@ class Study:
     right: int  # of these, classified correctly by the whole model
     effects: dict[Head, str]  # state
     sets: HeadSets
+    sure: Float[np.ndarray, "N 2"]  # of each text its confidence, and 1 if its class is right
     answer: str  # see `headscope.heads.answer`
     details: str
-    averaged: float = math.nan  # accuracy with plain averages as maps, on the other texts
-
-    def accuracies(self) -> tuple[float, float, float]:
-        """Return the accuracy on the other texts without heads, with the few, with all."""
-        by_size = self.sets.correct.mean(axis=1)
-        few = by_size[self.sets.sizes.index(self.sets.enough)]
-        return float(by_size[0]), float(few), float(by_size[-1])
+    kept: list[AccuracyChange]  # on the other texts, see `headscope.heads.answer.kept`
 
     def loss_increases(self) -> dict[str, tuple[float, float]]:
         """Return each head's mean loss increase under zero ablation and its standard error."""
@@ -118,8 +113,8 @@ def study(
             advance(done, total)
         return loss_and_accuracy
 
-    def keep(kept: Sequence[Head], with_others: bool) -> Float[np.ndarray, "N 2"]:
-        ablated: dict[Head, Change] = {head: "zero" for head in heads if head not in kept}
+    def keep(heads_on: Sequence[Head], with_others: bool) -> Float[np.ndarray, "N 2"]:
+        ablated: dict[Head, Change] = {head: "zero" for head in heads if head not in heads_on}
         return run(ablated, len(batches if with_others else chooses))
 
     whole = run({}, len(batches))
@@ -136,8 +131,17 @@ def study(
     effects = {head: ablation_effect(change[:, 0], len(heads)) for head, change in changes.items()}
     words = answer(whole[:, 1], averaged[:, 1], sets, list(numbers))
     right = int(whole[:, 1].sum())
-    on_others = float(averaged[num_choosing:, 1].mean())
-    return Study(numbers, len(whole), right, effects, sets, *words, on_others)
+    on_others = kept(sets, averaged[num_choosing:, 1])
+    sure = np.stack([confidences(runs), whole[:, 1]], axis=1)
+    return Study(numbers, len(whole), right, effects, sets, sure, *words, on_others)
+
+
+def confidences(runs: AblatedRuns) -> Float[np.ndarray, " N"]:
+    """Return each text's probability of its likeliest class."""
+    with eval_mode(runs.model), torch.no_grad():
+        logits = torch.cat([runs.logits(number, {}).cpu() for number in range(len(runs.batches))])
+    found: Float[np.ndarray, " N"] = logits.double().softmax(dim=-1).amax(dim=-1).numpy()
+    return found
 
 
 def warn_below_chance(right: int, texts: int, classes: Sequence[str]) -> None:

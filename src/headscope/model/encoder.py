@@ -130,7 +130,8 @@ class EncoderBlock(nn.Module):
             tokens = self.attention_norm(tokens)
             tokens = tokens + self.dropout(self.feedforward(tokens))
             return self.feedforward_norm(tokens)  # type: ignore[no-any-return]
-        return tokens + self.dropout(self.feedforward(self.feedforward_norm(tokens)))  # type: ignore[no-any-return]
+        branch: Tensor = self.dropout(self.feedforward(self.feedforward_norm(tokens)))
+        return tokens + branch
 
 
 class Encoder(nn.Module):

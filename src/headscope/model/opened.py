@@ -28,6 +28,9 @@ from headscope.model.running import Undrawn
 SAFETENSORS = "model*.safetensors"  # one file, or several of one model
 HEADS = ("head.", "pooler.")  # of ours, which may be drawn
 POSITION = "embedding.position"
+# Of the names of an encoder in runs of 1.0, which were those of transformers
+OLD_PATH = "model."
+OLD_FEATURES = "features.model."
 Shapes = Mapping[str, Sequence[int]]  # of all tensors of a checkpoint
 Read = Callable[[str], Tensor]
 
@@ -138,11 +141,11 @@ def renamed(
 ) -> dict[str, Tensor]:
     """Return the weights of a run of headscope 1.0 under the names of today.
 
-    It kept the encoder as transformers names it, below "model." or "features.model.".
+    It kept the encoder as transformers names it, below OLD_PATH or OLD_FEATURES.
     """
     found = dict(weights)
     features = getattr(network, "features", None)
-    old = "features.model." if features is not None else "model."
+    old = OLD_PATH if features is None else OLD_FEATURES
     theirs = {name.removeprefix(old): found.pop(name) for name in weights if name.startswith(old)}
     if theirs:
         shapes = {name: [*weight.shape] for name, weight in theirs.items()}

@@ -6,63 +6,59 @@ by name: LivePageError.
 
 import base64
 import gzip
-import json
-import re
-from dataclasses import asdict
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tokenizers import Tokenizer, normalizers
-
-from headscope.data.ngrams import CHARACTERS
-from headscope.data.tokenizer import (
-    KATAKANA,
-    LANGUAGES,
-    LETTER,
-    UNIT,
-    UNSPACED,
-    is_hidden,
-    phrase_parser,
-)
 from headscope.ground.errors import LivePageError
+from headscope.heads.shares import gauss_legendre
+from headscope.model.architecture import Architecture
+from headscope.model.classifier import Ensemble
+from headscope.model.families import architecture_of, why_not_opened
 from headscope.model.objective import MultiLabel, thresholds_of
+from headscope.pages.stored import Storage, stored_arrays
+from headscope.pages.tokenizer import page_tokenizer
 from headscope.record.reader import pack
-from headscope.settings.checks import flatten
-from headscope.settings.config import TokenizerConfig
 
 if TYPE_CHECKING:
     from headscope.runs.run import Run
 
-TABLE = "embedding.token.weight"  # one of the two large ones, which alone are in float16
-SUPPORTED = {
-    "model.path": None,
-    "model.features": None,
-    "model.attention": "multi_head",
-    "model.pooling": "first",
-    "model.causal": False,
-    "tokenizer.kind": "words",
-}
-# Code points that may be letters: in no other plane has Unicode any. Surrogates are none.
-CODES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
+MB = 1_000_000
+SHRUNK = 0.9  # of weights, about, once they are gzipped
+MOST_AT_ONCE = 3e9  # multiplications from all heads to the words: half a second; else on request
+# Of an architecture, what network.js reads; norms and biases are there, or they are not.
+READ = (
+    "d_model",
+    "num_heads",
+    "num_kv_heads",
+    "feedforward_size",
+    "norm",
+    "norm_eps",
+    "activation",
+    "is_gated",
+    "causal",
+    "pooling",
+    "token_width",
+)
+ATTENTION = ("multi_head",)
+POOLING = ("first", "mean")
+TOKENIZERS = ("words", "bpe")
 
 
-def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -> dict[str, Any]:
-    """Return what the page needs to compute what the run computes; see `check_supported`."""
-    config = run.config.model
-    state = {name: array.cpu().numpy() for name, array in run.model.state_dict().items()}
-    arrays: dict[str, np.ndarray] = {}
-    for name, array in state.items():
-        if name not in ("evidence.weight", "evidence.ratio"):
-            arrays[name] = array.astype(dtype if name == TABLE else "float32")
-    position = getattr(run.model.embedding, "position", None)
-    if position is not None:  # a buffer of fixed positions is in no state dict
-        arrays["embedding.position"] = position.detach().cpu().numpy()
+def live_content(run: "Run", storage: Storage, max_mb: float | None = None) -> dict[str, Any]:
+    """Return what the page needs to compute what the run computes; see `check_supported`.
+
+    Raises:
+        LivePageError: for a part of the tokenizer that the page has no code for; or if the weights
+            alone are larger than `max_mb`, before they are packed.
+    """
+    architecture = _architecture(run)
+    tokenizer = page_tokenizer(run.tokenizer, run.config.data.most_tokens, storage.kept)
+    arrays = stored_arrays(run, storage, tokenizer["ids"])
     if run.evidence is not None:
-        # What an n-gram says is its weight times its ratio: one number for each class.
-        ratios = state["evidence.weight"] * state["evidence.ratio"]
-        arrays["evidence.ratio"] = ratios.astype(dtype)
         arrays["evidence.keys"] = run.evidence.keys
+    size = SHRUNK * sum(array.nbytes for array in arrays.values()) * 4 / 3 / MB
+    if max_mb is not None and size > 1.2 * max_mb:
+        raise too_large(size, max_mb)
     thresholds = None
     if isinstance(run.objective, MultiLabel):
         thresholds = thresholds_of(run.objective) or [0.5] * len(run.labels)
@@ -70,112 +66,63 @@ def live_content(run: "Run", dtype: Literal["float32", "float16"] = "float32") -
         "labels": run.labels,
         "temperature": run.temperature,
         "thresholds": thresholds,
-        "width": config.d_model,
-        "layers": config.num_layers,
-        "heads": config.num_heads,
-        "key_heads": config.num_kv_heads or config.num_heads,
-        "rotary": config.positions == "rotary",
-        "window": config.window,
-        "tokenizer": tokenizer_content(
-            run.tokenizer, run.config.tokenizer, run.config.data.most_tokens
-        ),
+        "architecture": _read(architecture),
+        "members": len(run.model.members) if isinstance(run.model, Ensemble) else None,
+        "frozen": _frozen(run),
+        "points": gauss_legendre(len(architecture.layers)),
+        "most_at_once": MOST_AT_ONCE,
+        "tokenizer": {name: it for name, it in tokenizer.items() if name != "ids"},
         "blob": base64.b64encode(gzip.compress(pack(arrays), 9, mtime=0)).decode("ascii"),
     }
 
 
+def too_large(size: float, max_mb: float) -> LivePageError:
+    """Return what is raised of a page of `size` MB."""
+    return LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
+
+
+def _architecture(run: "Run") -> Architecture:
+    """Return that of the network, or of each member."""
+    model: Any = run.model.members[0] if isinstance(run.model, Ensemble) else run.model
+    architecture: Architecture = model.architecture
+    return architecture
+
+
+def _read(architecture: Architecture) -> dict[str, Any]:
+    pooler = architecture.pooler
+    return {
+        **{name: getattr(architecture, name) for name in READ},
+        "layers": [layer._asdict() for layer in architecture.layers],
+        "pooler": None if pooler is None else pooler._asdict(),
+    }
+
+
+def _frozen(run: "Run") -> dict[str, Any] | None:
+    """Return the architecture of the frozen layers below the network, and those that are read."""
+    model: Any = run.model
+    if model.features is None:
+        return None
+    assert run.setup.encoder is not None
+    architecture = architecture_of(run.setup.encoder)
+    layers = [*model.features.layers]
+    lower = replace(architecture, layers=architecture.layers[: max(layers)])
+    return {**_read(lower), "layers_read": layers}
+
+
 def check_supported(run: "Run") -> None:
     """Raise LivePageError for the first setting that the page has no code for."""
-    settings = flatten(asdict(run.config))
-    for key, expected in SUPPORTED.items():
-        if settings[key] != expected:
-            shown = "null" if expected is None else expected
-            raise LivePageError(f"{key}: expected {shown}, got {settings[key]}")
-
-
-@cache
-def _lower_cases() -> list[str]:
-    """Return each code point that has a lower case, followed by it: no browser's Unicode counts."""
-    normalizer = normalizers.Lowercase()
-    characters = map(chr, CODES)
-    lowered = ((character, normalizer.normalize_str(character)) for character in characters)
-    return [character + lower for character, lower in lowered if lower != character]
-
-
-def tokenizer_content(
-    tokenizer: Tokenizer, config: TokenizerConfig, max_length: int
-) -> dict[str, Any]:
-    """Return what the page needs to cut a text into the same tokens."""
-    start, end = tokenizer.encode("").ids
-    model = json.loads(tokenizer.to_str())["model"]
-    ids = tokenizer.get_vocab()
-    return {
-        "special": {
-            "unknown": tokenizer.token_to_id(model["unk_token"]),
-            "start": start,
-            "end": end,
-        },
-        "vocabulary": sorted(ids, key=ids.__getitem__),
-        "lowercase": config.lowercase,
-        "lower": _lower_cases(),
-        "max_length": max_length,
-        "characters": CHARACTERS,
-        "katakana": KATAKANA,
-        "letters": letters_of(tokenizer.to_str()),
-        "hidden": _hidden(),
-        "decomposed": _decomposed(),
-        "units": _units(),
-    }
-
-
-@cache
-def _units() -> dict[str, Any]:
-    """Return what the page needs to join tokens into the same words.
-
-    The models are those of BudouX (Google, Apache License 2.0). A run of Thai is one token here.
-    """
-    is_letter = re.compile(LETTER).fullmatch
-    return {
-        "unit": UNIT.replace(LETTER, "LETTER"),
-        "letters": _ranges([code for code in CODES if is_letter(chr(code))]),
-        "unspaced": UNSPACED,
-        "languages": [(LANGUAGES[it], phrase_parser(it).model) for it in ("ja", "zh-hans")],
-        "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
-    }
-
-
-@cache
-def letters_of(content: str) -> list[int]:
-    """Return the code points that a tokenizer does not cut from a letter before them.
-
-    They are first, last, first, last, ...
-    """
-    pre_tokenizer = Tokenizer.from_str(content).pre_tokenizer
-    letters = []
-    for code in CODES:
-        text = f"a{chr(code)}"
-        if [span for _, span in pre_tokenizer.pre_tokenize_str(text)] == [(0, len(text))]:
-            letters.append(code)
-    return _ranges(letters)
-
-
-@cache
-def _hidden() -> list[int]:
-    """Return the code points that are shown by number: no browser's Unicode counts."""
-    return _ranges([code for code in CODES if is_hidden(chr(code))])
-
-
-@cache
-def _decomposed() -> list[int]:
-    """Return the code points that the tokenizer's NFKD changes: a browser's may be newer."""
-    normalizer = normalizers.NFKD()
-    return _ranges([code for code in CODES if normalizer.normalize_str(chr(code)) != chr(code)])
-
-
-def _ranges(codes: list[int]) -> list[int]:
-    ranges: list[int] = []
-    for code in codes:
-        if ranges and code == ranges[-1] + 1:
-            ranges[-1] = code
-        else:
-            ranges += [code, code]
-    return ranges
+    if run.setup.is_foreign:
+        raise LivePageError(
+            "model.path: expected a checkpoint that opens into headscope's own network: "
+            + why_not_opened(run.setup.encoder or {})
+        )
+    model = run.config.model
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
+    if run.setup.encoder is None:
+        asked.append(("tokenizer.kind", run.config.tokenizer.kind, TOKENIZERS))
+    if model.path is None:
+        asked.append(("model.attention", model.attention, ATTENTION))
+        asked.append(("model.pooling", model.pooling, POOLING))
+    for key, value, known in asked:
+        if value not in known:
+            raise LivePageError(f"{key}: expected {' or '.join(known)}, got {value}")

@@ -17,7 +17,9 @@ from headscope.heads.capture import headed_layers
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
-from headscope.pages.live import MB, live_html, page_index
+from headscope.pages.live import live_html, page_index
+from headscope.pages.pack import MB
+from headscope.pages.stored import Storage
 from headscope.record.explanation import head_names
 from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked
@@ -123,7 +125,8 @@ def write_report(
     content = report_content(run, report, name)
     try:
         first = content["texts"][0]
-        page = live_html(run, first, "float16", MOST_MB, report=content)
+        storage = Storage("int8" if run.setup.encoder is not None else "float16")
+        page = live_html(run, first, storage, MOST_MB, report=content)
     except LivePageError as error:
         title = f"Run {run.folder.resolve().name} on {content['size']:,} texts: {name}"
         page = live_page(title, page_index(run), [], report=content | {"without": str(error)})

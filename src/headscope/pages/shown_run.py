@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from headscope.ground.files import home
 from headscope.model.objective import Answer
+from headscope.pages.head_view import HeadView
 from headscope.pages.live import text_view
-from headscope.pages.show import HeadView
+from headscope.pages.stored import Dtype
 from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
 
@@ -33,7 +34,8 @@ class ShownRun(Run):
         larger network runs: `headscope page`.
         """
         (parts,) = self._parts([text])
-        return text_view(self, parts, self.config.data.most_tokens, "float16", MOST_MB_CELL)[0]
+        dtype: Dtype = "int8" if self.setup.encoder is not None else "float16"
+        return text_view(self, parts, None, dtype, MOST_MB_CELL)[0]
 
     def report(
         self,

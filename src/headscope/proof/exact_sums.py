@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from headscope.heads.capture import capture
 from headscope.heads.contributions import Contributions, decompose, share_among_heads
-from headscope.heads.fixed_gates import FixedGates
-from headscope.heads.places import NONE
 from headscope.model.classifier import TextClassifier
+from headscope.model.others import others
 from headscope.proof.claims import CLASSES, LENGTH, Claim, Precision, draw_classifier
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -112,19 +111,20 @@ def _cut(
     model: TextClassifier, text: tuple[Any, ...], layer: int, kept: Bool[Tensor, "H K"]
 ) -> Float[Tensor, "1 C"]:
     """Return what reaches the logits from below a layer, past it and by some heads' positions."""
+    by_gradients = others().fixed_gates
 
-    class Cut(FixedGates):
+    class Cut(by_gradients.FixedGates):  # type: ignore[name-defined]
         def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
             before = len(self.calls)
-            outputs = super().attended(weights, values, head_outputs)
+            outputs: Tensor = super().attended(weights, values, head_outputs)
             if before != layer or len(self.calls) == before:  # another layer, or a pooling
                 return outputs
-            through = (weights * kept[:, None].to(weights)) @ values  # [1, H, Q, E]
+            through: Tensor = (weights * kept[:, None].to(weights)) @ values  # [1, H, Q, E]
             return outputs.detach() + through - through.detach()
 
-    gates = Cut(1, LENGTH, text[0].masked_fill(text[1], NONE))
+    gates = Cut(1, LENGTH)
     with gates:
-        logits = model(*text)
+        logits = model(*by_gradients.given(text[:3], text[1]), *text[3:])
     below = [*gates.words, *(leaf for place, leaf in gates.biases if place <= layer)]
     found = torch.zeros_like(logits)
     for number, logit in enumerate(logits[0]):
@@ -186,12 +186,12 @@ def _by_subsets(linear: "WrittenOut") -> list[Tensor]:
     words = torch.zeros(linear.L, linear.H, LENGTH, CLASSES, dtype=torch.float64)
     biases = torch.zeros(linear.L, linear.H, CLASSES, dtype=torch.float64)
     for head in heads:
-        for others in values:
-            if head not in others:
-                weight = 1 / (n * math.comb(n - 1, len(others)))
-                after = values[others | {head}]
-                words[head] += weight * (after[0] - values[others][0])
-                biases[head] += weight * (after[1] - values[others][1])
+        for rest in values:
+            if head not in rest:
+                weight = 1 / (n * math.comb(n - 1, len(rest)))
+                after = values[rest | {head}]
+                words[head] += weight * (after[0] - values[rest][0])
+                biases[head] += weight * (after[1] - values[rest][1])
     return [words, biases]
 
 

@@ -29,10 +29,12 @@ from headscope.attention.reference import (
 from headscope.attention.variants import ScoredAttention
 from headscope.ground.errors import ConfigError, ProofError
 from headscope.heads.capture import capture
+from headscope.proof.blocks import block_claims
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
 from headscope.proof.exact_sums import exact_sum_claims
 from headscope.proof.language import Translate, translation
+from headscope.proof.opened import opened_claims
 from headscope.settings.commands import VerifyConfig
 
 Options = dict[str, Any]
@@ -342,9 +344,12 @@ GROUPS = {
     "Every form and the paper's, weights copied, under every shape of mask": form_claims,
     "What the layer promises": layer_claims,
     "Additive and multiplicative attention": score_claims,
+    "A block of the encoder: output, all gradients": block_claims,
+    "Checkpoints of transformers, opened into headscope's network": opened_claims,
     "A classifier read out at [CLS]: only its heads tell texts apart": classifier_claims,
     "Each logit is a sum over words and biases, shared out over heads": exact_sum_claims,
 }
+NOT_COMPARED = "not compared, since transformers is not installed"
 
 
 def verify(
@@ -374,7 +379,10 @@ def verify(
             console.print(_numbers_table(precision, say))
         for title in titles:
             group = list(GROUPS[title](precision))
-            console.print(_claims_table(title, group, say))
+            if group:
+                console.print(_claims_table(title, group, say))
+            else:
+                console.print(f"{say(title)}\n  {say(NOT_COMPARED)}\n", highlight=False)
             claims += group
     failed = [claim for claim in claims if not claim.holds]
     seconds = time.perf_counter() - started

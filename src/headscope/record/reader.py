@@ -31,7 +31,8 @@ from headscope.record.schema import (
 
 ALIGNMENT = 8
 TYPES = {
-    "uint8": "|u1", "int32": "<i4", "uint64": "<u8", "float16": "<f2", "float32": "<f4",
+    "uint8": "|u1", "int8": "|i1", "int32": "<i4", "uint64": "<u8",
+    "float16": "<f2", "float32": "<f4",
 }  # fmt: skip
 MOST_MIB_INDEX = 8  # read whenever it has changed
 MOST_MIB_ARRAYS = 256  # of a text: weights and maps of 12 x 12 heads over 512 tokens are 144

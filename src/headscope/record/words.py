@@ -1,13 +1,19 @@
 """The words that add most to each class, as words.csv of a run has them; see `heads.words`."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from headscope.ground.plain_rows import from_csv_cell
+
 LISTED = 20  # words of each class, for it and against it
 LEAST_TEXTS = 3  # in which a word occurs that is listed, if any word does
 NAMED = 6  # columns before those of the heads: class, word, mean, interval, n, example
+MOST_LISTS = 2_000  # of a class and a head, milliseconds each; beyond, heads are left out
+MOST_IN_HEADER = 2**16  # characters
 Listed = dict[str, dict[str, list[list[list[Any]]]]]
 
 
@@ -47,6 +53,41 @@ def listed_words(table: pd.DataFrame) -> Listed:
             sides = [words[words[column] > 0], words[words[column] < 0]]
             found[column][str(label)] = [_rows(side.head(LISTED), column) for side in sides]
     return found
+
+
+def read_words(path: Path, heads: int) -> Listed:
+    """Return `listed_words` of a words.csv that may be anybody's, for a run of `heads` heads.
+
+    Raises:
+        ValueError: if it is no such file, or has too many classes or columns.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        names = next(csv.reader([file.readline(MOST_IN_HEADER)], strict=True), [])
+    if not NAMED <= len(names) <= NAMED + heads:
+        most = f"{NAMED} to {NAMED + heads} columns, for the heads of the record"
+        raise ValueError(f"expected {most}, got {len(names)}")
+    texts = ("class", "word", "example")
+    kinds = {name: str if name in texts else float for name in names}
+    missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
+    options: Any = {"dtype": kinds, "keep_default_na": False, "na_values": missing}
+    table = pd.read_csv(path, header=None, names=names, skiprows=1, index_col=False, **options)
+    table["n"] = table["n"].astype(int)
+    classes = table["class"].nunique()
+    if classes > MOST_LISTS:
+        raise ValueError(f"expected at most {MOST_LISTS:,} classes, got {classes:,}")
+    if classes * len(names) > MOST_LISTS:
+        table = table[names[:NAMED]]
+    return {
+        column: {
+            from_csv_cell(label): [[*map(_restored, side)] for side in sides]
+            for label, sides in of_classes.items()
+        }
+        for column, of_classes in listed_words(table).items()
+    }
+
+
+def _restored(row: list[Any]) -> list[Any]:
+    return [from_csv_cell(cell) if isinstance(cell, str) else cell for cell in row]
 
 
 def _rows(words: pd.DataFrame, column: str) -> list[list[Any]]:

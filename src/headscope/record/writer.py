@@ -1,6 +1,6 @@
 """Recording steps while a model trains.
 
-In a run `headscope.heads.integrations.lightning_callback.HeadLogger` writes <run>/heads/step_*.npz
+In a run `headscope.heads.lightning_callback.HeadLogger` writes <run>/heads/step_*.npz
 at each validation, `headscope.heads.step.record_best` at the end.
 """
 

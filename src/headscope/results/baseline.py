@@ -21,9 +21,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import Tensor, nn
 
 from headscope.data.columns import numbers, row_texts
-from headscope.data.ngrams import CHARACTERS
 from headscope.data.splits import limited
-from headscope.data.tokenizer import KATAKANA
+from headscope.data.units import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, DataError, first_line, warn
 from headscope.heads.answer import paired_interval, points
 from headscope.heads.capture import ablate, headed_layers
@@ -91,11 +90,12 @@ def above(name: str, differences: dict[str, Interval]) -> str:
 def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> dict[str, Interval]:
     """Return accuracy and macro-F1 of our predictions less theirs, with 95 % intervals.
 
-    That of accuracy is `paired_interval`. That of macro-F1 is the bootstrap over texts (Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter
-    13): texts are drawn with replacement, with a fixed seed, both classifiers are scored on the
-    same ones, and the interval lies between the 2.5th and 97.5th percentile of the difference.
-    Where both predict the same of every text it would have no width, and macro-F1 is left out. An
-    interval says how far other test texts might move the difference, not another split or seed.
+    That of accuracy is `paired_interval`. That of macro-F1 is the bootstrap over texts (Efron and
+    Tibshirani 1993, An Introduction to the Bootstrap, chapter 13): texts are drawn with
+    replacement, with a fixed seed, both classifiers are scored on the same ones, and the interval
+    lies between the 2.5th and 97.5th percentile of the difference. Where both predict the same of
+    every text it would have no width, and macro-F1 is left out. An interval says how far other test
+    texts might move the difference, not another split or seed.
     """
     theirs = F.pad(theirs, (0, truth.shape[1] - theirs.shape[1]))  # classes that it never learned
     num_texts = len(truth)
@@ -132,9 +132,7 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
     is_right, is_other_right = (is_right for is_right, *_ in outcomes)
     gained = int((is_right > is_other_right).sum())
     lost = int((is_right < is_other_right).sum())
-    found: dict[str, Interval] = {
-        "accuracy": (accuracy, *paired_interval(gained, lost, num_texts))
-    }
+    found: dict[str, Interval] = {"accuracy": (accuracy, *paired_interval(gained, lost, num_texts))}
     if not bool((ours == theirs).all()):
         found["macro_f1"] = (macro_f1, *interval.tolist())
     return found

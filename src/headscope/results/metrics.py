@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from headscope.ground.errors import shown
+from headscope.ground.files import without_home
 from headscope.model.objective import (
     ONE_CLASS,
     Objective,
@@ -24,7 +25,7 @@ from headscope.model.objective import (
 from headscope.results.baseline import Compared, differences
 from headscope.results.scores import Scores, calibration, predicted_classes
 from headscope.runs.abstaining import Point
-from headscope.runs.folder import METRICS, save_json
+from headscope.runs.folder import METRICS, MODEL, save_json
 from headscope.runs.setup import Chosen
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
@@ -63,6 +64,7 @@ class Results:
     seconds: dict[str, float] = field(default_factory=dict)  # of each part
     pending: list[str] = field(default_factory=list)  # steps after training that are not done yet
     failed: dict[str, str] = field(default_factory=dict)  # and those that failed, with the reason
+    digest: str = ""  # of the model, once it is written
 
     def compare(self, name: str, other: Compared | None) -> None:
         """Add a classifier, if there is one, and how far the run is from it on the same texts."""
@@ -105,6 +107,7 @@ class Results:
             "accuracy_by_confidence": self.curve,
             "most_unknown": self.most_unknown,
             "labels": self.labels,
+            MODEL: self.digest,
             "pending": self.pending,
             "failed": self.failed,
             "training": plain(self.facts_of_training),
@@ -147,7 +150,7 @@ def write_summaries(loggers: Sequence[Logger], results: Results) -> None:
     # In the run's own event file; SummaryWriter.add_hparams would open a run of its own.
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
-        for key, value in flatten(asdict(results.config)).items()
+        for key, value in flatten(without_home(asdict(results.config))).items()
     }
     for summary in hparams(settings, values):
         add_summary(writer, summary)

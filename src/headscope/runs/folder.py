@@ -3,6 +3,8 @@
     outputs/<name>/
         model.safetensors    the model: its best weights by tempered validation loss, and all that
                              decides an answer; the only file that is read to predict
+        private.safetensors  which texts it was trained and chosen on, and the logits and labels of
+                             validation: not for those who get the model
         metrics.json         scores, baseline, facts about data and training, seconds
         report.html          every test text, and the words that add most to each class
         words.csv            all of these words, and what passes through each head at them
@@ -14,15 +16,16 @@
 
 The metadata of model.safetensors are texts in JSON: settings, labels, tokenizer, encoder (a
 checkpoint's config.json), ngrams (how they are numbered; their keys are a tensor), digests (of the
-data), date, and chosen: what the validation texts have chosen. Beside the weights are the logits
-and labels of the validation texts. Nothing in it is unpickled. Free of lightning, so that
-predicting starts fast.
+data), date, chosen: what the validation texts have chosen, and a digest of all of it, by which a
+damaged file is noticed. Nothing in it is unpickled. Free of lightning, so that predicting starts
+fast.
 """
 
 import hashlib
 import json
-from collections.abc import Collection
-from contextlib import nullcontext
+import re
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -36,8 +39,8 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from headscope.ground.errors import RunError, existing_runs
-from headscope.ground.files import reading, write_atomic, write_text
+from headscope.ground.errors import RunError, existing_runs, warn
+from headscope.ground.files import read_text, reading, write_atomic, write_text
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.running import Undrawn
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
@@ -47,6 +50,9 @@ from headscope.settings.extension import is_import_path
 CONFIG = "config.yaml"
 COPIES = (CONFIG, "tokenizer.json", "labels.json")  # for people
 WEIGHTS = "model.safetensors"
+PRIVATE = "private.safetensors"
+DIGEST = "digest"  # in the metadata of both, of all else in the file
+MODEL = "model"  # in those of private.safetensors and in metrics.json: the model's digest
 METRICS = "metrics.json"
 VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
 MOST_NUMBERS = 2**22  # in it, 16 MiB
@@ -60,23 +66,74 @@ def save_model(
     model: nn.Module,
     chosen: Chosen,
     validation: Validation | None = None,
-) -> None:
-    """Write model.safetensors; before, remove what was made from the old weights.
+) -> str:
+    """Write the model and, beside it, what is told to nobody else; return the model's digest.
 
-    `validation` has logits and labels, of which at most 4 million numbers are kept.
+    What was made from the old weights is removed before. `validation` has logits and labels, of
+    which at most 4 million numbers are kept.
     """
     for name in DERIVED_FILES:
         (folder / name).unlink(missing_ok=True)
     weights = model.state_dict().items()
     # A tensor that two layers share is written twice: a file has no shared ones.
     tensors = {name: weight.detach().cpu().clone().contiguous() for name, weight in weights}
+    tensors |= setup.tensors()
+    facts = {"chosen": json.dumps(asdict(chosen)), "date": date.today().isoformat()}
+    metadata = setup.metadata() | facts
+    digest = digest_of(tensors, metadata)
+    private = {} if setup.learned is None else {LEARNED: setup.learned}
     if validation is not None:
         table = torch.column_stack(validation)
         step = 1 + table.numel() // MOST_NUMBERS
-        tensors[VALIDATION] = table[::step].contiguous()
-    facts = {"chosen": json.dumps(asdict(chosen)), "date": date.today().isoformat()}
-    content = save(tensors | setup.tensors(), setup.metadata() | facts)
-    write_atomic(folder / WEIGHTS, lambda temporary: temporary.write_bytes(content))
+        private[VALIDATION] = table[::step].contiguous()
+    write_tensors(folder / PRIVATE, private, {MODEL: digest})
+    write_tensors(folder / WEIGHTS, tensors, metadata)
+    return digest
+
+
+def digest_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Return the SHA-256 of tensors and texts, by name; a digest among the texts is left out."""
+    found = hashlib.sha256()
+    for name, text in sorted(metadata.items()):
+        if name != DIGEST:
+            found.update(json.dumps([name, text]).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(json.dumps([name, str(tensor.dtype), tensor.shape]).encode())
+        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file with its digest, whole or not at all."""
+    content = save(tensors, metadata | {DIGEST: digest_of(tensors, metadata)})
+    write_atomic(path, lambda temporary: temporary.write_bytes(content))
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return metadata and tensors; ValueError unless they have their digest, if there is one.
+
+    Files of version 1.0 have none.
+    """
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if DIGEST in metadata and metadata[DIGEST] != digest_of(tensors, metadata):
+        raise ValueError("it is not what was written: its digest is another")
+    return metadata, tensors
+
+
+def _read_private(folder: Path, model: str) -> dict[str, Tensor]:
+    """Return what stands beside the model of this digest; nothing if it is gone."""
+    path = folder / PRIVATE
+    with reading(path):
+        if not path.exists():
+            return {}
+        metadata, tensors = _read(path)
+        if metadata[MODEL] != model:
+            raise RunError(
+                f"run={folder}: {PRIVATE} is of another {WEIGHTS}; put back its own, or remove it"
+            )
+        return {name: tensors[name] for name in (LEARNED, VALIDATION) if name in tensors}
 
 
 def model_name(folder: Path) -> str:
@@ -90,23 +147,29 @@ def model_name(folder: Path) -> str:
 
 def load_validation(folder: Path) -> Validation:
     """Read logits and labels of the validation texts; RunError for a run that keeps none."""
-    with reading(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
-        if VALIDATION not in file.keys():  # noqa: SIM118
-            raise RunError(
-                f"run={folder}: keeps no logits of its validation texts: it was stopped, or is "
-                "older; train it again, or give min_confidence=..."
-            )
-        table = file.get_tensor(VALIDATION)
+    with reading(folder / WEIGHTS):
+        metadata, tensors = _read(folder / WEIGHTS)  # a run of 1.0 has them there
+    tensors |= _read_private(folder, metadata.get(DIGEST, ""))
+    if VALIDATION not in tensors:
+        raise RunError(
+            f"run={folder}: keeps no logits of its validation texts: it was stopped, or is "
+            f"older, or {PRIVATE} is gone; train it again, or give min_confidence=..."
+        )
+    with reading(folder / PRIVATE):
+        table = tensors[VALIDATION]
+        classes = len(json.loads(metadata["labels"]))
+        has_shape = table.dim() == 2 and len(table) > 0 and table.shape[1] == classes + 1
+        if not has_shape or not ((table[:, -1] >= 0) & (table[:, -1] < classes)).all():
+            raise ValueError(f"{VALIDATION}: expected logits and labels of {classes} classes")
     return table[:, :-1], table[:, -1].long()
 
 
 def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
     """Read what the weights in model.safetensors depend on; errors as in `load_model`."""
     path = folder / WEIGHTS
-    with reading(path), safe_open(path, "pt") as file:
-        names = {NGRAMS}.intersection(file.keys())
-        tensors = {name: file.get_tensor(name) for name in names}
-        return Setup.read(file.metadata() or {}, tensors, path, allow_code)
+    with reading(path):
+        metadata, tensors = _read(path)
+        return Setup.read(metadata, tensors, path, allow_code)
 
 
 def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
@@ -120,28 +183,38 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
             f"headscope train resume={folder}"
         )
     with reading(path):
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if "chosen" not in metadata and (folder / "config.json").is_file():
-                raise RunError(
-                    f"run={folder}: expected a run, got a model of transformers; look at it by "
-                    f"headscope.show in Python, or fine-tune it: headscope train "
-                    f"model.path={folder}"
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata, tensors = _read(path)
+        if "chosen" not in metadata and (folder / "config.json").is_file():
+            raise RunError(
+                f"run={folder}: expected a run, got a model of transformers; look at it by "
+                f"headscope.show in Python, or fine-tune it: headscope train "
+                f"model.path={folder}"
+            )
+        digest = metadata.get(DIGEST, "")
+        tensors |= _read_private(folder, digest)
         setup = Setup.read(metadata, tensors, path, allow_code)
         chosen = TypeAdapter(Chosen).validate_json(metadata["chosen"])
         for name in (NGRAMS, LEARNED, VALIDATION):
             tensors.pop(name, None)
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             raise ValueError("has values that are not finite")
-        tensors = setup.renamed(tensors)
+        setup, tensors = setup.renamed(tensors)
         setup.check_weights(tensors)
         is_own = is_import_path(setup.config.model.attention)  # tried as it is built
         with nullcontext() if is_own else Undrawn():
             model = setup.build().eval()
         model.load_state_dict(tensors)
+    _compare_metrics(folder, digest)
     return setup, model, chosen
+
+
+def _compare_metrics(folder: Path, digest: str) -> None:
+    """Warn if the scores beside a model are those of another; a run of 1.0 does not say."""
+    path = folder / METRICS
+    with suppress(RunError):  # what cannot be read decides no answer
+        told = re.search(f'"{MODEL}": "([0-9a-f]+)"', read_text(path)) if path.exists() else None
+        if digest and told and told[1] != digest:
+            warn(f"run={folder}: {METRICS} has the scores of another {WEIGHTS}; score it anew")
 
 
 # Copies for people.
@@ -159,7 +232,7 @@ def save_json(path: Path, content: Any) -> None:
 
 def save_config(folder: Path, config: TrainConfig) -> None:
     """Write config.yaml."""
-    content = asdict(kept_settings(config))
+    content = kept_settings(config)
     write_text(folder / CONFIG, yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
 
 

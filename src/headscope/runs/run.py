@@ -17,9 +17,9 @@ from torch import Tensor
 
 from headscope.data.batching import Batch, EncodedTexts, TextBatches, by_length, encode_texts, moved
 from headscope.data.evidence import KnownNgrams
-from headscope.data.ngrams import unread, with_rest
 from headscope.data.rows import as_list
-from headscope.data.tokenizer import Word, shown_tokens, word_spans
+from headscope.data.tokenizer import shown_tokens, word_units
+from headscope.data.units import ReadText, Word, read_texts
 from headscope.ground.errors import RunError, listed
 from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
@@ -162,6 +162,10 @@ class Run:
             batches = TextBatches(texts)
             by_rows = (batches[rows] for rows in by_length(texts.lengths, budget))
             logits, _ = split_logits(self.model, by_rows, self.device)
+        return self.answers(logits, texts)
+
+    def answers(self, logits: Float[Tensor, "N C"], texts: EncodedTexts) -> list[Prediction]:
+        """Return the prediction for each encoded text, from the model's logits."""
         # In float64, so that no text changes its label.
         shares = self.reading.probabilities(logits.double())  # [N, C]
         if not shares.isfinite().all():
@@ -202,10 +206,7 @@ class Run:
         (parts,) = self._parts([text])
         if label is not None and label not in self.labels:
             raise ValueError(f"label: expected one of {listed(self.labels)}, got {label!r}")
-        encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
-        tokens = shown_tokens(self.tokenizer, encoding, parts)
-        if self.evidence is not None:
-            tokens = with_rest(tokens, len(unread(encoding)))
+        tokens = shown_tokens(self.read(parts))
         explanation = explain(self.model, self._batch(parts), tokens, self.reading, label)
         with torch.no_grad(), eval_mode(self.model):
             of_empty = self.model(*self._batch(("",) * len(parts)).inputs)[0]  # [C]
@@ -217,8 +218,11 @@ class Run:
 
     def words_of(self, parts: tuple[str, ...]) -> list[Word]:
         """Return the words of a text or pair, and the rest of a text that is cut if it counts."""
-        encoding = self.tokenizer.encode(*parts)  # type: ignore[arg-type]
-        return word_spans(encoding, parts, self.evidence is not None)
+        return word_units().words_of(self.read(parts))
+
+    def read(self, parts: tuple[str, ...]) -> ReadText:
+        """Return a text or pair as the network reads it."""
+        return read_texts(self.tokenizer, [parts], counts_rest=self.evidence is not None)[0]
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

@@ -6,8 +6,8 @@ so that predicting starts fast.
 """
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,27 +15,29 @@ import torch
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from headscope.data.evidence import RECIPE, KnownNgrams
 from headscope.data.tokenizer import tokenizer_of
-from headscope.ground.files import digest
+from headscope.ground.errors import RunError
+from headscope.ground.files import digest, without_home
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.architecture import architecture_from
-from headscope.model.classifier import TextClassifier
-from headscope.model.ensemble import Ensemble
-from headscope.model.families import Description, architecture_of, why_not_opened
+from headscope.model.classifier import Ensemble, TextClassifier
+from headscope.model.families import Description, architecture_of, family_of, why_not_opened
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
-from headscope.model.opened import frozen_layers, renamed
-from headscope.model.pretrained import PretrainedClassifier, build_pretrained
+from headscope.model.opened import OLD_FEATURES, OLD_PATH, frozen_layers, renamed
+from headscope.model.others import others
 from headscope.model.running import Undrawn
 from headscope.runs.abstaining import Point
 from headscope.settings.checks import flatten, override
 from headscope.settings.config import TrainConfig, absolute, config_of
 from headscope.settings.extension import check_allowed, is_import_path
+from headscope.settings.named import NAMED
 
 SOURCES = ("data.path", "data.validation_path", "data.test_path", "data.drop_rows")
-PATHS = (*SOURCES, "model.path", "model.features")
+CHECKPOINTS = ("model.path", "model.features")
+PATHS = (*SOURCES, *CHECKPOINTS)
 MOST_MIB_TABLES = 64  # of positions, which no file holds
 NGRAMS = "ngrams"  # tensors beside those of the network
 LEARNED = "learned"
@@ -54,7 +56,7 @@ FREE = (
     "model.evidence_dropout",
     "model.frozen_layers",
 )
-Classifier = TextClassifier | Ensemble | PretrainedClassifier
+Classifier = TextClassifier | Ensemble | nn.Module  # one that transformers computes
 Digests = dict[str, dict[str, Any]]  # of each split: its rows, texts and labels
 
 
@@ -78,7 +80,9 @@ class Setup:
         """Return the untrained network."""
         config = self.config.model
         if self.is_foreign:
-            return build_pretrained(self.encoder or {}, config, self.labels)
+            settings = (self.encoder or {}, config, self.labels)
+            adapted: Classifier = others().pretrained.build_pretrained(*settings)
+            return adapted
         counts = (len(self.labels), 0 if self.evidence is None else len(self.evidence))
         if self.encoder is not None and config.features is None:
             return TextClassifier(architecture_of(self.encoder, config), *counts)
@@ -97,13 +101,28 @@ class Setup:
         """Whether transformers computes the network, since it cannot be opened into ours."""
         return self.config.model.path is not None and bool(why_not_opened(self.encoder or {}))
 
-    def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return weights under the names of today: runs of 1.0 on a checkpoint had others."""
-        if self.encoder is None or self.is_foreign:
-            return dict(weights)
+    def are_of_1_0(self, weights: Iterable[str]) -> bool:
+        """Whether weights have the names of 1.0, where transformers computed every checkpoint."""
+        old = (OLD_PATH, OLD_FEATURES)
+        return not self.is_foreign and any(name.startswith(old) for name in weights)
+
+    def renamed(self, weights: Mapping[str, Tensor]) -> tuple["Setup", dict[str, Tensor]]:
+        """Return weights under the names of today, and the setup of their network.
+
+        Below model.features runs of 1.0 had a network that ended where it was read, so ModernBERT's
+        last norm followed that layer.
+        """
+        encoder = self.encoder
+        if encoder is None or not self.are_of_1_0(weights):
+            return self, dict(weights)
+        if self.config.model.features is not None:
+            layers = self.config.model.features_layer
+            highest = max(layers) if isinstance(layers, list) else layers
+            encoder = encoder | {family_of(encoder).keys["num_layers"]: highest}
+        setup = replace(self, encoder=encoder)
         with Undrawn(shapes_only=True):
-            network = self.build()
-        return renamed(network, self.encoder, weights)
+            network = setup.build()
+        return setup, renamed(network, encoder, weights)
 
     def check_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Raise a ValueError if these are not the network's weights, before it takes any memory.
@@ -139,7 +158,7 @@ class Setup:
     def metadata(self) -> dict[str, str]:
         """Return all but the keys of n-grams, as texts of JSON."""
         content: dict[str, Any] = {
-            "settings": asdict(kept_settings(self.config)),
+            "settings": kept_settings(self.config),
             "labels": self.labels,
             "digests": self.digests,
         }
@@ -151,10 +170,8 @@ class Setup:
         return {"tokenizer": write_tokenizer_json(self.tokenizer), **texts}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the keys of n-grams and texts."""
-        ngrams = None if self.evidence is None else self.evidence.tensor()
-        tensors = {NGRAMS: ngrams, LEARNED: self.learned}
-        return {name: keys for name, keys in tensors.items() if keys is not None}
+        """Return the keys of n-grams."""
+        return {} if self.evidence is None else {NGRAMS: self.evidence.tensor()}
 
     @classmethod
     def read(
@@ -167,16 +184,22 @@ class Setup:
         """Return what `metadata` and `tensors` of the file `path` hold; for a block of `reading`.
 
         Raises:
-            RunError: for settings of another version, or code that is not allowed.
+            RunError: for settings of another version, an encoder that only 1.0 could have below
+                model.features, or code that is not allowed.
         """
         config = config_of(from_json(metadata["settings"]), path)
         check_allowed(config.import_paths, f"run={path.parent}", allow_code)
         labels = TypeAdapter(list[str]).validate_json(metadata["labels"])
+        if len(set(labels)) < len(labels):
+            raise ValueError("labels: expected different names, got one twice")
         tokenizer = tokenizer_of(metadata["tokenizer"])
         tokenizer.enable_truncation(config.data.most_tokens)
         encoder = None
         if config.model.checkpoint[1] is not None:
             encoder = from_json(metadata["encoder"])
+            if config.model.features is not None and (why := why_not_opened(encoder)):
+                remedy = "train a new run on another encoder"
+                raise RunError(f"run={path.parent}: model.features: {why}; {remedy}")
         evidence = None
         if config.model.has_evidence:
             if from_json(metadata[NGRAMS]) != RECIPE:
@@ -233,12 +256,16 @@ def fixed_settings(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def kept_settings(config: TrainConfig) -> TrainConfig:
+def kept_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that a run keeps: not what it resumes, nor a cache of this machine."""
-    return with_absolute_paths(override(config, {"resume": None, "data.cache_dir": None}))
+    kept = override(config, {"resume": None, "data.cache_dir": None})
+    found: dict[str, Any] = without_home(asdict(with_absolute_paths(kept)))
+    return found
 
 
 def with_absolute_paths(config: TrainConfig) -> TrainConfig:
     """Return the settings with absolute paths, so that a run finds its texts from any folder."""
     values = flatten(asdict(config))
-    return override(config, {key: absolute(values[key]) for key in PATHS if values[key]})
+    named = {key for key in CHECKPOINTS if values[key] in NAMED}  # a short name is no path
+    paths = {key: absolute(values[key]) for key in PATHS if values[key] and key not in named}
+    return override(config, paths)

@@ -273,7 +273,9 @@ class InspectConfig(WritesFile):
     run: RunFolder
     text: str = Field(description="the text")
     text_pair: str | None = key(None, "second text, for a model trained on pairs")
-    max_tokens: Integer = key(256, "truncate the text to N tokens", ge=2, le=MOST)
+    max_tokens: Integer | None = key(
+        None, "truncate the text to N tokens; null: as the run does", ge=2, le=MOST
+    )
     output: PathText | None = key(None, "HTML file; null: in the run folder's inspect/")
     accelerator: Device = "auto"
 
@@ -291,11 +293,12 @@ class PageConfig(WritesFile):
 
     run: RunFolder
     output: PathText = key("page.html", "HTML file")
-    dtype: Literal["float32", "float16"] = key(
-        "float32",
-        "type of the stored weights; float16 halves the page and changes logits by about 0.001",
+    dtype: Literal["float32", "float16", "int8"] | None = key(
+        None,
+        "type of the stored weights; null: int8 on a checkpoint, else float32. The page says what "
+        "it changes",
     )
-    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(10.0, "largest page in MB")
+    max_mb: Annotated[float, Field(gt=0, le=1000)] = key(64.0, "largest page in MB")
     examples: Annotated[int, Field(ge=0, le=60)] = key(
         9,
         "validation texts to choose from, right, wrong and unsure ones; 0: no text of the data",

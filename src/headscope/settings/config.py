@@ -32,6 +32,7 @@ from headscope.settings.checks import (
     validate,
 )
 from headscope.settings.extension import CODE_KEYS, is_import_path
+from headscope.settings.named import NAMED
 
 EMBEDDED = "licenses"
 ROLES = ("train", "validation", "test")  # the splits of a run
@@ -237,13 +238,13 @@ class ModelConfig(Settings):
     evidence_dropout: Fraction = key(0.3, "share of n-grams dropped per step")
     path: PathText | None = key(
         None,
-        "checkpoint of transformers, a directory or a Hub id, which decides the "
+        "checkpoint of transformers, a directory, a Hub id or minilm, which decides the "
         "network but for its dropout; null: from scratch",
     )
     revision: str | None = key(None, "branch, tag or commit of path or features on the Hub")
     features: PathText | None = key(
         None,
-        "checkpoint of transformers, a directory or a Hub id, whose hidden states are "
+        "checkpoint of transformers, a directory, a Hub id or minilm, whose hidden states are "
         "the vectors that the encoder reads; it stays as it is. null: embeddings, learned",
     )
     features_layer: Count | Annotated[list[Count], Field(min_length=1)] | None = key(
@@ -414,7 +415,8 @@ class TrainConfig(Settings):
         if self.resume is not None and not is_run(Path(self.resume)):
             yield message("resume", "a run folder", self.resume, existing_runs(self.resume))
         name, path = self.model.checkpoint  # a resumed run has weights of its own
-        if path and self.resume is None and is_local(path) and not Path(path).is_dir():
+        is_path = path and path not in NAMED and is_local(path)
+        if is_path and self.resume is None and not Path(path or "").is_dir():
             remedy = "or a Hub id: google-bert/bert-base-uncased"
             yield message(name, "a directory that exists", path, remedy)
         for name, value in self.import_paths.items():

@@ -52,12 +52,16 @@ RENAMED = re.compile(r"export\{([^}]*)\};\s*$")  # of the minified library
 
 
 def texts_page(
-    title: str, layers: Sequence[str], classes: Sequence[str], texts: Sequence[PageText]
+    title: str,
+    layers: Sequence[str],
+    classes: Sequence[str],
+    texts: Sequence[PageText],
+    sure: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page as one string of HTML for UTF-8; ValueError if a text has no maps.
 
     Layers and classes are names, classes in the order of the probabilities. One text is shown at a
-    time.
+    time. `sure` may have `curve` and `most_unknown`, by which the page says how often it is right.
     """
     if not texts or (layers and not all("layer_0/weights" in text.arrays for text in texts)):
         raise ValueError("a page needs at least one text, and the maps of each")
@@ -68,6 +72,7 @@ def texts_page(
         "classes": list(classes),
         "steps": [{"step": 0}],
         "notes": {},
+        **(sure or {}),
     }
     if all("effects" in text.numbers["extra"] for text in texts):
         index["best"] = 0  # the step with the effects of ablation

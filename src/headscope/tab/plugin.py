@@ -11,17 +11,19 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from pydantic import TypeAdapter
 from tensorboard.backend.http_util import Respond
 from tensorboard.plugin_util import context as request_context
 from tensorboard.plugin_util import experiment_id
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug import Request, Response
 
-from headscope.ground.plain_rows import from_csv_cell
 from headscope.record.reader import (
     MOST_MIB_NUMBERS,
     check_size,
@@ -48,10 +50,23 @@ from headscope.tab.html import STATIC, texts_page
 from headscope.tab.summaries import PLUGIN
 
 WORDS = "words.csv"  # of a run, beside its record
+METRICS = "metrics.json"
 MOST_MIB_WORDS = 64
+MOST_MIB_METRICS = 16
 SILENT = 600.0  # seconds without a new file, after which a run no longer trains
 CONTENT_TYPES = {".js": "text/javascript", ".css": "text/css", ".json": "application/json"}
 Answer = Callable[[Request], Response]
+
+
+@dataclass(frozen=True)
+class Sure:
+    """What metrics.json has of how often a run is right, by confidence, and on which texts."""
+
+    accuracy_by_confidence: list[tuple[float, int, int]] | None
+    most_unknown: float
+
+
+SURE = TypeAdapter(Sure)
 
 
 class ParameterError(Exception):
@@ -65,6 +80,7 @@ class HeadsPlugin(TBPlugin):
 
     def __init__(self, context: TBContext) -> None:
         self.provider = context.data_provider
+        self.reading = Lock()
         self.logdir = context.logdir or ""  # "" with --logdir_spec
         path = Path(self.logdir)
         self.shown_logdir = path.name if path.is_absolute() else self.logdir
@@ -189,8 +205,18 @@ class HeadsPlugin(TBPlugin):
         raise RecordError(f"step {number} is not recorded; data/plugin/heads/index lists the steps")
 
     def _index(self, request: Request) -> Response:
-        _, index = self._run(request)
-        return _respond(request, INDEX_ADAPTER.dump_json(index), "application/json")
+        run, index = self._run(request)
+        return _json(request, INDEX_ADAPTER.dump_python(index, mode="json") | self._sure(run))
+
+    def _sure(self, run: str) -> dict[str, Any]:
+        """Return how often the best step is right by confidence; {} where that is unknown."""
+        with suppress(RecordError):
+            path = self._file(run, METRICS, folder="")
+            with record_errors(path):
+                check_size(path, path.stat().st_size, MOST_MIB_METRICS)
+                found = SURE.validate_json(path.read_bytes())
+            return {"curve": found.accuracy_by_confidence, "most_unknown": found.most_unknown}
+        return {}
 
     def _maps(self, request: Request) -> Response:
         text = _text(request)
@@ -205,19 +231,17 @@ class HeadsPlugin(TBPlugin):
         return _json(request, _read_numbers(path))
 
     def _words(self, request: Request) -> Response:
-        run, _ = self._run(request)
+        run, index = self._run(request)
         path = self._file(run, WORDS, folder="")
         with record_errors(path):
-            check_size(path, path.stat().st_size, MOST_MIB_WORDS)
-            from pandas import read_csv  # heavy, and TensorBoard waits for this module
-
-            from headscope.record.words import listed_words
-
-            texts = dict.fromkeys(("class", "word", "example"), str)
-            missing = {"interval": [""]}  # of a word of one text; a word may be "NA"
-            table = read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
-            table[[*texts]] = table[[*texts]].map(from_csv_cell)
-            return _json(request, listed_words(table))
+            stat = path.stat()
+            check_size(path, stat.st_size, MOST_MIB_WORDS)
+        stamp = (stat.st_ctime_ns, stat.st_size, stat.st_ino)
+        with self.reading:  # one of all readers computes it
+            answer = _cached_words(path, stamp, sum(index.heads))
+        if isinstance(answer, RecordError):
+            raise answer
+        return _respond(request, answer, "application/json")
 
     def _page(self, request: Request) -> Response:
         number = _text(request)
@@ -229,7 +253,9 @@ class HeadsPlugin(TBPlugin):
         with record_errors(path):
             notes = {"run": run, "step": str(step)} | index.notes
             shown = PageText(text, arrays, numbers, notes)
-            html = texts_page(f"{text.name}, step {step}", index.layers, index.classes, [shown])
+            title = f"{text.name}, step {step}"
+            sure = self._sure(run) if step == index.best else None
+            html = texts_page(title, index.layers, index.classes, [shown], sure)
         name = re.sub("[^A-Za-z0-9_-]+", "_", f"{run}_{text.name}")[:100]
         disposition = f'attachment; filename="{name}_step_{step}.html"'
         return _respond(request, html, "text/html", headers=[("Content-Disposition", disposition)])
@@ -238,6 +264,18 @@ class HeadsPlugin(TBPlugin):
 @lru_cache(maxsize=32)  # of at most 8 MiB in JSON each; all runs are asked for every 10 seconds
 def _cached_index(path: Path, _stamp: tuple[int, ...]) -> Index:
     return read_index(path.parent)
+
+
+@lru_cache(maxsize=32)
+def _cached_words(path: Path, _stamp: tuple[int, ...], heads: int) -> str | RecordError:
+    """Return the words as JSON; or what is wrong with the file, which takes as long to find."""
+    from headscope.record.words import read_words  # pandas is heavy, and TensorBoard waits
+
+    try:
+        with record_errors(path):
+            return json.dumps(read_words(path, heads), allow_nan=False)
+    except RecordError as error:
+        return error
 
 
 def _is_alive(folder: Path) -> bool:

@@ -7,12 +7,13 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from headscope.data.datamodule import Phase
+from headscope.ground.errors import warn
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import MultiLabel
 from headscope.results.metrics import Results
 from headscope.results.scores import chosen_temperature, scores
 from headscope.runs.abstaining import accuracy_curve, most_unknown
-from headscope.runs.folder import save_model
+from headscope.runs.folder import CONFIG, save_copies, save_model
 from headscope.training.fit import logits_of
 from headscope.training.module import ClassifierModule
 from headscope.training.prepare import Prepared
@@ -52,7 +53,10 @@ def evaluate(
         if not isinstance(module.objective, MultiLabel):  # which has thresholds instead
             _calibrate(results, *validation)
             kept = validation
-    save_model(folder, setup, module.model, results.chosen(), kept)
+    if not (folder / CONFIG).exists():
+        warn(f"{folder}: was moved or removed while it trained; what had been written is not in it")
+        save_copies(folder, setup)
+    results.digest = save_model(folder, setup, module.model, results.chosen(), kept)
     if prepared.head_logger is not None:
         results.seconds["inspection"] = prepared.head_logger.seconds
     return results
@@ -79,4 +83,5 @@ def _calibrate(results: Results, logits: Tensor, targets: Tensor) -> None:
         "test": scores(results.logits.double() / results.temperature, results.targets),
     }
     confidence, prediction = tempered.softmax(dim=-1).max(dim=-1)
-    results.curve = accuracy_curve(confidence.numpy(), (prediction == targets).numpy())
+    # In hundredths: an exact confidence would tell whose text it is.
+    results.curve = accuracy_curve(confidence.numpy().round(2), (prediction == targets).numpy())

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import lightning.pytorch as pl
 from rich.console import Console
@@ -35,7 +34,6 @@ from headscope.results.metrics import (
     write_summaries,
 )
 from headscope.runs.run import Run
-from headscope.runs.setup import Classifier
 from headscope.runs.texts import texts_and_labels
 from headscope.settings.config import REPORT, REPORT_WORDS
 from headscope.training.fit import fit, logits_of
@@ -61,7 +59,7 @@ class Trained:
     @property
     def run(self) -> Run:
         """The run, as it can be loaded from its folder."""
-        model = cast(Classifier, self.prepared.module.model)
+        model = self.prepared.module.model
         results = self.results
         return Run(results.folder, self.prepared.setup, model, results.chosen())
 

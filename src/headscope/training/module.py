@@ -21,14 +21,13 @@ from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
-from headscope.model.classifier import TextClassifier
+from headscope.model.checkpoint import Checkpoint
+from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEvidence
-from headscope.model.ensemble import Ensemble
 from headscope.model.frozen import FrozenLayers
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.opened import load_weights
-from headscope.model.pretrained import build_pretrained
-from headscope.model.transformers_files import Checkpoint
+from headscope.model.others import others
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.prediction import best_device
@@ -126,7 +125,7 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save each process's random state, from which a resumed run draws on, and what was timed."""
+        """Save each process's random state, and what was timed, for a run that resumes."""
         checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
         checkpoint["fast_bfloat16"] = has_fast_bfloat16()
 
@@ -291,9 +290,9 @@ def _starting_model(
     before the rest is restored.
     """
     if checkpoint is not None and setup.is_foreign:
-        return build_pretrained(
-            checkpoint.encoder, setup.config.model, setup.labels, checkpoint.folder
-        )
+        settings = (checkpoint.encoder, setup.config.model, setup.labels, checkpoint.folder)
+        adapted: Classifier = others().pretrained.build_pretrained(*settings)
+        return adapted
     model = setup.build()
     if checkpoint is not None:
         opened = model if setup.config.model.path is not None else model.features

@@ -16,15 +16,13 @@ from torch import nn
 
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import Phase, TextDataModule, usual_length
-from headscope.data.features import StatesOf
 from headscope.ground.errors import ConfigError, RunError, listed, warn
 from headscope.ground.files import new_folder
-from headscope.heads.integrations.lightning_callback import HeadLogger
-from headscope.model.checkpoint import read_checkpoint
+from headscope.heads.lightning_callback import HeadLogger
+from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.frozen import FrozenLayers
 from headscope.model.running import eval_mode
-from headscope.model.transformers_files import Checkpoint
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
 from headscope.runs.prediction import best_device
@@ -270,7 +268,7 @@ def _add_features(
         return
     # The heads of frozen layers are studied, on test texts too, so their states are not kept.
     roles = ROLES if frozen is getattr(model, "features", None) else ("train", "validation")
-    encoder: StatesOf = frozen
+    encoder: Callable[..., Any] = frozen
     settings = f"{frozen.digest()} {[*frozen.layers]}"
     device = best_device(config.trainer.accelerator, "trainer.accelerator")
     if config.trainer.precision == "auto" and has_bfloat16(device):

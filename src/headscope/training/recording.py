@@ -10,7 +10,7 @@ from torch import nn
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import RunError
 from headscope.heads.capture import readout_position
-from headscope.heads.integrations.lightning_callback import HeadLogger
+from headscope.heads.lightning_callback import HeadLogger
 from headscope.heads.step import Probe, make_probe
 from headscope.heads.study import special_tokens
 from headscope.model.objective import Objective
@@ -54,11 +54,11 @@ def choose_probes(
     """Return the configured texts, or long validation texts that fit, the classes in turn."""
     readout = readout_position(model)
 
-    def probe(texts: tuple[str, ...], label: str | None, max_tokens: int) -> Probe:
+    def probe(texts: tuple[str, ...], label: str | None, max_tokens: int | None = None) -> Probe:
         return make_probe(data.tokenizer, texts, label, max_tokens, data.evidence, readout)
 
     if config.probes:  # as long as the model reads them
-        return [probe((text,), None, data.config.most_tokens) for text in config.probes]
+        return [probe((text,), None) for text in config.probes]
     split = data.corpus.splits["validation"]
     labels = data.labels("validation")
     lengths = data.encoded["validation"].lengths

@@ -44,11 +44,20 @@ def load_last(folder: Path, own: Collection[str] = ()) -> Resumed | None:
     if not path.exists() and not (folder / WEIGHTS).exists():
         return None
     with reading(path, folder):
+        with zipfile.ZipFile(path) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"{damaged} is not what was written: its checksum is another")
         content = _content(path)
         kept = content["setup"]
         setup = Setup.read(kept["metadata"], kept["tensors"], folder / path.name, own)
-        weights = content["state_dict"].items()
-        setup.check_weights({name.removeprefix("model."): weight for name, weight in weights})
+        state = content["state_dict"].items()
+        weights = {name.removeprefix("model."): weight for name, weight in state}
+        if setup.are_of_1_0(weights):
+            raise RunError(
+                f"resume={folder}: expected a run of this version, got one of 1.0 on a checkpoint, "
+                "whose optimizer has other parameters; it answers as it did, or train a new run"
+            )
+        setup.check_weights(weights)
         progress = content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # Lightning counts from 0, and at a validation the epoch is done but not counted yet.
         epochs = content["epoch"] + bool(progress["is_last_batch"])

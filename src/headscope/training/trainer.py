@@ -21,6 +21,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from rich.console import Console
 
 from headscope.ground.errors import ConfigError, first_line
+from headscope.ground.files import without_home
 from headscope.settings.checks import flatten
 from headscope.settings.config import TrainConfig
 from headscope.training.callbacks import (
@@ -104,7 +105,7 @@ def loggers(config: TrainConfig, folder: Path) -> list[Logger]:
             loggers.append(WandbLogger(project="headscope", name=name, save_dir=folder))
     for logger in loggers[1:]:
         try:
-            logger.log_hyperparams(flatten(asdict(config)))
+            logger.log_hyperparams(flatten(without_home(asdict(config))))
         except Exception as error:  # of its package, or of the server that it talks to
             raise ConfigError(f"trainer.logger: {first_line(error)}") from error
     return loggers

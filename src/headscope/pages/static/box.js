@@ -13,7 +13,7 @@ const KINDS = {
 };
 
 /* `live` reads what is typed: store.typed, a text or the two of a pair. */
-export function Box({ store, live, dtype }) {
+export function Box({ store, live, weights }) {
   const isComposing = useRef(false);
   const { typed, kept, errors, seconds, tokens } = store;
   const change = (event, at) => {
@@ -34,7 +34,6 @@ export function Box({ store, live, dtype }) {
   />`);
   const long = Math.max(...typed.map(({ length }) => length));
   const cut = t`The first ${count(LONGEST)} of ${count(long)} characters are read.`;
-  const halves = dtype === "float16" && t`weights in float16: logits within about 0.001`;
   const words = t`${tokens.length} tokens · ${(1000 * seconds).toFixed(0)} ms`;
   return html`<div class="box">
     <div class="inputs">${areas}</div>
@@ -46,9 +45,21 @@ export function Box({ store, live, dtype }) {
     </p>`}
     <p class="notes">
       <span>${seconds === null ? t`unpacking the network …` : words}</span>
-      <span>${halves}</span>
+      ${changeOf(weights)}
     </p>
   </div>`;
+}
+
+/* What the type of the stored weights, and a vocabulary that is cut, change. */
+function changeOf({ dtype, change }) {
+  const bits = { int8: 8, float16: 16 }[dtype];
+  if (!bits) return null;
+  if (!change) return t`weights in ${bits} bits, not measured`;
+  const most = (100 * change.most).toFixed(1);
+  const title = t`how far probabilities of validation texts change, and how many classes`;
+  return html`<span title=${title}>
+    ${t`weights in ${bits} bits: ≤ ${most} points, ${count(change.labels)} of ${count(change.texts)}`}
+  </span>`;
 }
 
 /* A button for each kind of examples, of which each click shows the next; and one to compare. */

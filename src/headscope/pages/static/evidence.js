@@ -1,6 +1,6 @@
 /* What the n-grams of a token say about the classes (data/ngrams.py, data/evidence.py). */
 
-import { lowerCase } from "./tokenizer.js";
+import { lowerCase } from "./normalize.js";
 
 // What Python strips.
 const SPACES = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";

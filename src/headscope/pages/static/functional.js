@@ -1,7 +1,5 @@
 /* The formulas of the network, on rows of numbers: x is [T, I] end to end in a Float32Array. */
 
-const EPSILON = 1e-5; // of a norm
-
 /* x W^T: [T, I], [O, I] -> [T, O], some rows of it, two rows by four columns at once, from which an
    engine makes fast code. What would be beyond the end is the last row or column once more. */
 export function product(x, weight, inner, target, first, last) {
@@ -55,22 +53,32 @@ export function transposed(x, columns) {
   return result;
 }
 
-/* gamma (x - mean) / sigma + beta for each row, and 1 / sigma of each. */
-export function layerNorm(x, { gamma, beta }) {
+/* gamma (x - mean) / sigma + beta for each row, and 1 / sigma of each. Without bias beta is null. */
+export function layerNorm(x, { gamma, beta, eps }) {
   const width = gamma.length;
-  const result = new Float32Array(x.length);
   const scales = new Float32Array(x.length / width);
   for (let start = 0; start < x.length; start += width) {
     let [mean, variance] = [0, 0];
     for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
     for (let i = 0; i < width; i += 1) variance += (x[start + i] - mean) ** 2 / width;
-    const scale = 1 / Math.sqrt(variance + EPSILON);
-    scales[start / width] = scale;
+    scales[start / width] = 1 / Math.sqrt(variance + eps);
+  }
+  return [scaledNorm(x, { gamma, beta }, scales), scales];
+}
+
+/* The same with scales that are given, of as many rows or of each of several times as many. */
+export function scaledNorm(x, { gamma, beta }, scales) {
+  const width = gamma.length;
+  const result = new Float32Array(x.length);
+  for (let start = 0; start < x.length; start += width) {
+    let mean = 0;
+    for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
+    const scale = scales[(start / width) % scales.length];
     for (let i = 0; i < width; i += 1) {
-      result[start + i] = gamma[i] * (x[start + i] - mean) * scale + beta[i];
+      result[start + i] = gamma[i] * (x[start + i] - mean) * scale + (beta ? beta[i] : 0);
     }
   }
-  return [result, scales];
+  return result;
 }
 
 /* From the gradients after a norm to those before it, its scales held fixed. */
@@ -80,7 +88,7 @@ export function normBack(gradients, { gamma }, scales) {
   for (let start = 0; start < result.length; start += width) {
     let mean = 0;
     for (let i = 0; i < width; i += 1) mean += (gamma[i] * gradients[start + i]) / width;
-    const scale = scales[start / width];
+    const scale = scales[(start / width) % scales.length];
     for (let i = 0; i < width; i += 1) {
       result[start + i] = (gamma[i] * gradients[start + i] - mean) * scale;
     }
@@ -89,11 +97,11 @@ export function normBack(gradients, { gamma }, scales) {
 }
 
 /* Rotate each pair of a head by an angle that grows with the position (RoFormer, section 3.2). */
-export function rotate(x, heads, width) {
+export function rotate(x, heads, width, base) {
   const row = heads * width;
   for (let t = 0; t * row < x.length; t += 1) {
     for (let j = 0; j < width / 2; j += 1) {
-      const angle = t * 10_000 ** ((-2 * j) / width);
+      const angle = t * base ** ((-2 * j) / width);
       const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
       for (let at = t * row + 2 * j; at < (t + 1) * row; at += width) {
         const [a, b] = [x[at], x[at + 1]];
@@ -115,19 +123,32 @@ export function softmax(x) {
   for (let at = 0; at < x.length; at += 1) x[at] /= sum;
 }
 
-/* GELU(x) / x for each x, the share of a normal distribution below it: 1 - erfc(x / sqrt(2)) / 2,
-   erfc within 1.2e-7 (Numerical Recipes, erfcc). */
-export function gatesOf(x) {
+/* The share of a normal distribution below x: 1 - erfc(x / sqrt(2)) / 2, erfc within 1.2e-7
+   (Numerical Recipes, erfcc). */
+function normal(x) {
+  const z = Math.abs(x) / Math.SQRT2;
+  const t = 1 / (1 + z / 2);
+  const low = 0.09678418 + t * (-0.18628806 + t * (0.27886807 + t * (-1.13520398 +
+    t * (1.48851587 + t * (-0.82215223 + t * 0.17087277)))));
+  const sum = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * low));
+  const tail = (t * Math.exp(sum - z * z)) / 2;
+  return x < 0 ? tail : 1 - tail;
+}
+
+/* f(x) / x of each activation, by its name in model/architecture.py. */
+const GATES = {
+  gelu: normal,
+  gelu_tanh: (x) => (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))) / 2,
+  relu: (x) => (x > 0 ? 1 : 0),
+  silu: (x) => 1 / (1 + Math.exp(-x)),
+  tanh: (x) => (x === 0 ? 0 : Math.tanh(x) / x),
+};
+
+/* f(x) / x for each x. */
+export function gatesOf(x, activation) {
+  const gate = GATES[activation];
   const result = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += 1) {
-    const z = Math.abs(x[at]) / Math.SQRT2;
-    const t = 1 / (1 + z / 2);
-    const low = 0.09678418 + t * (-0.18628806 + t * (0.27886807 + t * (-1.13520398 +
-      t * (1.48851587 + t * (-0.82215223 + t * 0.17087277)))));
-    const sum = -1.26551223 + t * (1.00002368 + t * (0.37409196 + t * low));
-    const tail = (t * Math.exp(sum - z * z)) / 2;
-    result[at] = x[at] < 0 ? tail : 1 - tail;
-  }
+  for (let at = 0; at < x.length; at += 1) result[at] = gate(x[at]);
   return result;
 }
 
@@ -141,18 +162,34 @@ export function plus(x, y) {
   return result;
 }
 
+/* x y; y is as many rows as x, or a part of them, which is repeated. */
 export function times(x, y) {
   const result = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += 1) result[at] = x[at] * y[at];
+  for (let start = 0; start < x.length; start += y.length) {
+    for (let at = 0; at < y.length; at += 1) result[start + at] = x[start + at] * y[at];
+  }
   return result;
 }
 
-/* The sum of x y over all rows of x; y is as many rows, more, or one. */
-export function dot(x, y) {
-  let sum = 0;
-  const size = Math.min(y.length, x.length);
-  for (let start = 0; start < x.length; start += size) {
-    for (let at = 0; at < size; at += 1) sum += x[start + at] * y[at];
+/* The sum of x y over each of N equal parts of x; y is as many rows as a part, or one, or null. */
+export function dots(x, y, N) {
+  const sums = new Float64Array(N);
+  const size = x.length / N;
+  for (let n = 0; y !== null && n < N; n += 1) {
+    for (let start = n * size; start < (n + 1) * size; start += y.length) {
+      for (let at = 0; at < y.length; at += 1) sums[n] += x[start + at] * y[at];
+    }
   }
-  return sum;
+  return sums;
+}
+
+/* The sum of x y over each row of x, a token: y has as many rows, or a part of them. */
+export function rowDots(x, y, width) {
+  const sums = new Float64Array(x.length / width);
+  const rows = y.length / width;
+  for (let row = 0; row < sums.length; row += 1) {
+    const [own, other] = [row * width, (row % rows) * width];
+    for (let at = 0; at < width; at += 1) sums[row] += x[own + at] * y[other + at];
+  }
+  return sums;
 }

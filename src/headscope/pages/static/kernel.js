@@ -1,30 +1,45 @@
 /* Products of rows and a weight: four numbers at once in WebAssembly, or in JavaScript where a
    browser refuses that. */
 
-import { product } from "./functional.js";
+import { product, transposed } from "./functional.js";
 
 // Made by tests/pages/product_kernel.py.
 const KERNEL =
-  "AGFzbQEAAAABCgFgBn9/f39/fwADAgEABQMBAAEHFAIGbWVtb3J5AgAHcHJvZHVjdAAACuUFAeIFAgp/C3sgBUECdCEL" +
-  "IARBAnQhDAJAA0AgBiADTw0BIAtBACAGQQFqIANJGyENQQAhBwJAA0AgByAETw0BIAAgBiALbGohCCABIAcgC2xqIQkg" +
-  "CCALaiEK/QwAAAAAAAAAAAAAAAAAAAAAIRD9DAAAAAAAAAAAAAAAAAAAAAAhEf0MAAAAAAAAAAAAAAAAAAAAACES/QwA" +
-  "AAAAAAAAAAAAAAAAAAAAIRP9DAAAAAAAAAAAAAAAAAAAAAAhFP0MAAAAAAAAAAAAAAAAAAAAACEV/QwAAAAAAAAAAAAA" +
-  "AAAAAAAAIRb9DAAAAAAAAAAAAAAAAAAAAAAhFwJAA0AgCCAKTw0BIAj9AAQAIRggCCANav0ABAAhGSAJIAtBAGxq/QAE" +
-  "ACEaIBAgGCAa/eYB/eQBIRAgFCAZIBr95gH95AEhFCAJIAtBAWxq/QAEACEaIBEgGCAa/eYB/eQBIREgFSAZIBr95gH9" +
-  "5AEhFSAJIAtBAmxq/QAEACEaIBIgGCAa/eYB/eQBIRIgFiAZIBr95gH95AEhFiAJIAtBA2xq/QAEACEaIBMgGCAa/eYB" +
-  "/eQBIRMgFyAZIBr95gH95AEhFyAIQRBqIQggCUEQaiEJDAALCyACIAYgDGwgB0ECdGpqIQ4gDiAMaiAOIA0bIQ8gDiAQ" +
-  "/R8AIBD9HwGSIBD9HwIgEP0fA5KSOAIAIA4gEf0fACAR/R8BkiAR/R8CIBH9HwOSkjgCBCAOIBL9HwAgEv0fAZIgEv0f" +
-  "AiAS/R8DkpI4AgggDiAT/R8AIBP9HwGSIBP9HwIgE/0fA5KSOAIMIA8gFP0fACAU/R8BkiAU/R8CIBT9HwOSkjgCACAP" +
-  "IBX9HwAgFf0fAZIgFf0fAiAV/R8DkpI4AgQgDyAW/R8AIBb9HwGSIBb9HwIgFv0fA5KSOAIIIA8gF/0fACAX/R8BkiAX" +
-  "/R8CIBf9HwOSkjgCDCAHQQRqIQcMAAsLIAZBAmohBgwACwsLAM4BBG5hbWUClAEBABsAAXgBBndlaWdodAIDb3V0AwFu" +
-  "BAVvdXRlcgUFaW5uZXIGAXQHAW8IAXAJAXIKA2VuZAsEd2lkZQwEaGlnaA0EbmV4dA4DdG8wDwN0bzEQBXN1bTAwEQVz" +
-  "dW0wMRIFc3VtMDITBXN1bTAzFAVzdW0xMBUFc3VtMTEWBXN1bTEyFwVzdW0xMxgCeDAZAngxGgF3AzABAAYABGRvbmUB" +
-  "BHJvd3MCBmZpbGxlZAMHY29sdW1ucwQGc3VtbWVkBQZpbnNpZGU=";
+  "AGFzbQEAAAABCgFgBn9/f39/fwADAwIAAAUDAQABBxsDBm1lbW9yeQIAB3Byb2R1Y3QAAARiYWNrAAEKmQwC4gUCCn8LeyA" +
+  "FQQJ0IQsgBEECdCEMAkADQCAHIARPDQFBACEGAkADQCAGIANPDQEgC0EAIAZBAWogA0kbIQ0gACAGIAtsaiEIIAIgBiAMbC" +
+  "AHQQJ0amohDiAOIAxqIA4gDRshDyABIAcgC2xqIQkgCCALaiEK/QwAAAAAAAAAAAAAAAAAAAAAIRD9DAAAAAAAAAAAAAAAA" +
+  "AAAAAAhEf0MAAAAAAAAAAAAAAAAAAAAACES/QwAAAAAAAAAAAAAAAAAAAAAIRP9DAAAAAAAAAAAAAAAAAAAAAAhFP0MAAAA" +
+  "AAAAAAAAAAAAAAAAACEV/QwAAAAAAAAAAAAAAAAAAAAAIRb9DAAAAAAAAAAAAAAAAAAAAAAhFwJAA0AgCCAKTw0BIAj9AAQ" +
+  "AIRggCCANav0ABAAhGSAJIAtBAGxq/QAEACEaIBAgGCAa/eYB/eQBIRAgFCAZIBr95gH95AEhFCAJIAtBAWxq/QAEACEaIB" +
+  "EgGCAa/eYB/eQBIREgFSAZIBr95gH95AEhFSAJIAtBAmxq/QAEACEaIBIgGCAa/eYB/eQBIRIgFiAZIBr95gH95AEhFiAJI" +
+  "AtBA2xq/QAEACEaIBMgGCAa/eYB/eQBIRMgFyAZIBr95gH95AEhFyAIQRBqIQggCUEQaiEJDAALCyAOIBD9HwAgEP0fAZIg" +
+  "EP0fAiAQ/R8DkpI4AgAgDiAR/R8AIBH9HwGSIBH9HwIgEf0fA5KSOAIEIA4gEv0fACAS/R8BkiAS/R8CIBL9HwOSkjgCCCA" +
+  "OIBP9HwAgE/0fAZIgE/0fAiAT/R8DkpI4AgwgDyAU/R8AIBT9HwGSIBT9HwIgFP0fA5KSOAIAIA8gFf0fACAV/R8BkiAV/R" +
+  "8CIBX9HwOSkjgCBCAPIBb9HwAgFv0fAZIgFv0fAiAW/R8DkpI4AgggDyAX/R8AIBf9HwGSIBf9HwIgF/0fA5KSOAIMIAZBA" +
+  "mohBgwACwsgB0EEaiEHDAALCwuyBgIKfwt7IARBAnQhCyAFQQJ0IQwCQANAIAdBEGogBUsNAUEAIQYCQANAIAYgA08NASAL" +
+  "QQAgBkEBaiADSRshDSAAIAYgC2xqIQggAiAGIAxsIAdBAnRqaiEOIA4gDGogDiANGyEPIAEgB0ECdGohCSAIIAtqIQr9DAA" +
+  "AAAAAAAAAAAAAAAAAAAAhEP0MAAAAAAAAAAAAAAAAAAAAACER/QwAAAAAAAAAAAAAAAAAAAAAIRL9DAAAAAAAAAAAAAAAAA" +
+  "AAAAAhE/0MAAAAAAAAAAAAAAAAAAAAACEU/QwAAAAAAAAAAAAAAAAAAAAAIRX9DAAAAAAAAAAAAAAAAAAAAAAhFv0MAAAAA" +
+  "AAAAAAAAAAAAAAAACEXAkADQCAIIApPDQEgCP0JAgAhGCAIIA1q/QkCACEZIAn9AAQAIRogECAYIBr95gH95AEhECAUIBkg" +
+  "Gv3mAf3kASEUIAn9AAQQIRogESAYIBr95gH95AEhESAVIBkgGv3mAf3kASEVIAn9AAQgIRogEiAYIBr95gH95AEhEiAWIBk" +
+  "gGv3mAf3kASEWIAn9AAQwIRogEyAYIBr95gH95AEhEyAXIBkgGv3mAf3kASEXIAhBBGohCCAJIAxqIQkMAAsLIA4gEP0LBA" +
+  "AgDiAR/QsEECAOIBL9CwQgIA4gE/0LBDAgDyAU/QsEACAPIBX9CwQQIA8gFv0LBCAgDyAX/QsEMCAGQQJqIQYMAAsLIAdBE" +
+  "GohBwwACwsCQANAIAdBBGogBUsNAUEAIQYCQANAIAYgA08NASALQQAgBkEBaiADSRshDSAAIAYgC2xqIQggAiAGIAxsIAdB" +
+  "AnRqaiEOIA4gDGogDiANGyEPIAEgB0ECdGohCSAIIAtqIQr9DAAAAAAAAAAAAAAAAAAAAAAhEP0MAAAAAAAAAAAAAAAAAAA" +
+  "AACEUAkADQCAIIApPDQEgCP0JAgAhGCAIIA1q/QkCACEZIAn9AAQAIRogECAYIBr95gH95AEhECAUIBkgGv3mAf3kASEUIA" +
+  "hBBGohCCAJIAxqIQkMAAsLIA4gEP0LBAAgDyAU/QsEACAGQQJqIQYMAAsLIAdBBGohBwwACwsLAL4DBG5hbWUCpwICABsAA" +
+  "XgBBndlaWdodAIDb3V0AwFuBAVvdXRlcgUFaW5uZXIGAXQHAW8IAXAJAXIKA2VuZAsEd2lkZQwEaGlnaA0EbmV4dA4DdG8w" +
+  "DwN0bzEQBXN1bTAwEQVzdW0wMRIFc3VtMDITBXN1bTAzFAVzdW0xMBUFc3VtMTEWBXN1bTEyFwVzdW0xMxgCeDAZAngxGgF" +
+  "3ARsAAXgBBndlaWdodAIDb3V0AwFuBAVvdXRlcgUFaW5uZXIGAXQHAW8IAXAJAXIKA2VuZAsEd2lkZQwEaGlnaA0EbmV4dA" +
+  "4DdG8wDwN0bzEQBXN1bTAwEQVzdW0wMRIFc3VtMDITBXN1bTAzFAVzdW0xMBUFc3VtMTEWBXN1bTEyFwVzdW0xMxgCeDAZA" +
+  "ngxGgF3A4wBAgAGAARkb25lAQdjb2x1bW5zAgZmaWxsZWQDBHJvd3MEBnN1bW1lZAUGaW5zaWRlAQwABGRvbmUBB2NvbHVt" +
+  "bnMCBmZpbGxlZAMEcm93cwQGc3VtbWVkBQZpbnNpZGUGBGRvbmUHB2NvbHVtbnMIBmZpbGxlZAkEcm93cwoGc3VtbWVkCwZ" +
+  "pbnNpZGU=";
 const PAGE = 65_536; // bytes by which a memory grows
 const ROOM = 1 << 18; // numbers of x, of a weight that does not stay, and of their product
 const [X, WEIGHT, OUT, FREE] = [0, ROOM, 2 * ROOM, 3 * ROOM]; // where these begin
-const WORK = 1 << 20; // multiplications between two pauses, about a millisecond
-const SLOWER = 8; // times that JavaScript takes
+const WORK = 1 << 23; // multiplications between two pauses, about a millisecond
+const SLOWER = 16; // times that JavaScript takes
 
 const fours = (size) => 4 * Math.ceil(size / 4); // the kernel takes four numbers at once
 
@@ -47,28 +62,19 @@ export class Products {
     this.free = FREE;
   }
 
-  /* The same weight [O, I], in the memory of the kernel. */
-  stay(weight, inner) {
-    if (this.kernel === null || inner % 4 !== 0) return weight;
-    const own = this.memory.subarray(this.free, this.free + weight.length);
-    own.set(weight);
-    this.free += fours(weight.length);
+  /* Room for a weight [O, I] that stays, in the memory of the kernel where it can be. */
+  room(size, inner) {
+    if (this.kernel === null || inner % 4 !== 0) return new Float32Array(size);
+    const own = this.memory.subarray(this.free, this.free + size);
+    this.free += fours(size);
     return own;
   }
 
   /* x W^T in pieces: [T, I], [O, I] -> [T, O]. */
   *of(x, weight, inner) {
-    const rows = x.length / inner;
     const outer = weight.length / inner;
-    const widest = fours(Math.max(inner, outer));
-    const stays = weight.buffer === this.memory?.buffer;
-    const hasRoom = 2 * widest <= ROOM && (stays || fours(inner) * fours(outer) <= ROOM);
-    const isFast = this.kernel !== null && hasRoom;
-    const most = WORK / (isFast ? 1 : SLOWER) / weight.length;
-    const step = Math.max(2, 2 * Math.floor(Math.min(most, isFast ? ROOM / widest : most) / 2));
-    const target = new Float32Array(rows * outer);
-    for (let first = 0; first < rows; first += step) {
-      const last = Math.min(rows, first + step);
+    const target = new Float32Array((x.length / inner) * outer);
+    for (const [first, last, isFast] of this.pieces(x.length / inner, weight, inner)) {
       if (isFast) this.fast(x, weight, inner, target, first, last);
       else product(x, weight, inner, target, first, last);
       yield;
@@ -76,20 +82,74 @@ export class Products {
     return target;
   }
 
+  /* x W in pieces, the way back: [T, O], [O, I] -> [T, I]. */
+  *back(x, weight, inner) {
+    const outer = weight.length / inner;
+    const rows = x.length / outer;
+    const target = new Float32Array(rows * inner);
+    let turned = null; // for JavaScript
+    for (const [first, last, isFast] of this.pieces(rows, weight, inner)) {
+      if (isFast) {
+        this.fastBack(x, weight, inner, target, first, last);
+      } else {
+        turned ??= transposed(weight, inner);
+        product(x, turned, outer, target, first, last);
+      }
+      yield;
+    }
+    return target;
+  }
+
+  /* Rows of x between two pauses: [first, last, whether the kernel can take them]. */
+  *pieces(rows, weight, inner) {
+    const outer = weight.length / inner;
+    const widest = fours(Math.max(inner, outer));
+    const stays = weight.buffer === this.memory?.buffer;
+    const hasRoom = 2 * widest <= ROOM && (stays || fours(inner) * fours(outer) <= ROOM);
+    const isFast = this.kernel !== null && hasRoom;
+    const most = WORK / (isFast ? 1 : SLOWER) / weight.length;
+    const step = Math.max(2, 2 * Math.floor(Math.min(most, isFast ? ROOM / widest : most) / 2));
+    for (let first = 0; first < rows; first += step) {
+      yield [first, Math.min(rows, first + step), isFast];
+    }
+  }
+
   /* Some rows of a product by the kernel. Nothing but weights that stay is left in its memory: what
      is computed in pieces may be overtaken. */
   fast(x, weight, inner, target, first, last) {
-    const { memory } = this;
     const outer = weight.length / inner;
-    const stays = weight.buffer === memory.buffer;
-    if (!stays) this.put(weight, inner, WEIGHT);
-    this.put(x.subarray(first * inner, last * inner), inner, X);
-    const address = stays ? weight.byteOffset : 4 * WEIGHT;
     const high = fours(outer);
+    const address = this.at(weight, inner);
+    this.put(x.subarray(first * inner, last * inner), inner, X);
     this.kernel.product(4 * X, address, 4 * OUT, last - first, high, fours(inner));
+    this.take(target, outer, first, last);
+  }
+
+  fastBack(x, weight, inner, target, first, last) {
+    const outer = weight.length / inner;
+    const address = this.at(weight, inner);
+    this.memory.set(x.subarray(first * outer, last * outer), X);
+    this.kernel.back(4 * X, address, 4 * OUT, last - first, outer, fours(inner));
+    this.take(target, inner, first, last);
+  }
+
+  /* Where a weight is in the kernel's memory, in bytes. */
+  at(weight, inner) {
+    if (weight.buffer === this.memory.buffer) return weight.byteOffset;
+    this.put(weight, inner, WEIGHT);
+    return 4 * WEIGHT;
+  }
+
+  /* Rows of an output, which are filled up, into the target. */
+  take(target, width, first, last) {
+    const high = fours(width);
+    if (high === width) {
+      target.set(this.memory.subarray(OUT, OUT + (last - first) * width), first * width);
+      return;
+    }
     for (let row = first; row < last; row += 1) {
       const from = OUT + (row - first) * high;
-      target.set(memory.subarray(from, from + outer), row * outer);
+      target.set(this.memory.subarray(from, from + width), row * width);
     }
   }
 

@@ -4,20 +4,24 @@
 import { page } from "./api.js";
 import { mount, show } from "./app.js";
 import { Box, BoxTools } from "./box.js";
-import { Classifier } from "./classifier.js";
+import { Classifier, filled } from "./classifier.js";
+import { contributionsOf } from "./contributions.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
 import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
-import { pairOf } from "./pair.js";
+import { pairOf, shownPair } from "./pair.js";
 import { html } from "./preact.js";
-import { Report } from "./report.js";
+import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
 import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
+const REST = 250; // milliseconds at rest, after which cells of heads are computed, and a head is tried off
+const ROWS = 10; // heads that are shown before all are asked for
+const AT_ONCE = 12; // heads whose cells are asked for together
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
 const KEYS = [
   ["/", t`to the text box; Esc leaves it`],
@@ -42,8 +46,11 @@ class Live {
   constructor(store) {
     Object.assign(this, { store, classifier: null, parts: [], turn: 0, whole: null });
     this.words = new Set(); // of the text whose classes are held
+    const examples = page.live.examples.map(({ parts, label }) => [parts.join(JOIN), label]);
+    this.labels = new Map([...(page.report ? givenLabels(page.report) : []), ...examples]);
     store.subscribe(["pair"], () => (this.words = this.wordsRead()));
     store.subscribe(["ablated"], () => this.parts.length > 0 && this.read());
+    store.subscribe(["maps", "pair", "isAllAsked"], () => this.fill());
   }
 
   /* Read a text with the heads that are ablated now. A later call overtakes this one. */
@@ -89,14 +96,60 @@ class Live {
     return this.read(parts);
   }
 
-  /* The log-odds of another text under the heads that are ablated now, by a Worker; where there is
-     none by the page, and null where its reader has gone on. */
-  async logOdds(text) {
-    const { classifier, store } = this;
-    const parts = this.parts.length > 1 ? text.split(JOIN) : [text];
+  /* What the classifier gives of a text under the heads that are ablated now, by a Worker; where there
+     is none by the page, and null where its reader has gone on. */
+  async ask(name, parts, ablated, ...given) {
+    const { classifier } = this;
     this.reader ??= new Reader(classifier);
-    const found = await this.reader.logOdds(parts, store.ablated);
-    return found ?? this.work(classifier.logOdds(parts, store.ablated));
+    const found = await this.reader.ask(name, parts, ablated, ...given);
+    return found ?? this.work(classifier[name](parts, ablated, ...given));
+  }
+
+  logOdds(text, ablated = this.store.ablated) {
+    const parts = this.parts.length > 1 ? text.split(JOIN) : [text];
+    return this.ask("logOdds", parts, ablated);
+  }
+
+  /* Each class's probability with one more head off, once no key came for a while. */
+  async without(layer, head) {
+    const { store } = this;
+    const { maps, ablated } = store;
+    const place = `${layer},${head}`;
+    const isHere = () => store.maps === maps && store.layer === layer && store.head === head;
+    await new Promise((resolve) => setTimeout(resolve, REST));
+    const known = store.without?.of === maps ? store.without.heads : new Map();
+    if (!isHere() || known.has(place) || ablated.has(place) || !this.classifier) return;
+    const logOdds = await this.logOdds(this.parts.join(JOIN), new Map(ablated).set(place, "zero"));
+    if (logOdds === null || !isHere()) return;
+    const odds = logOdds.map((each) => Math.exp(each - Math.max(...logOdds)));
+    const all = odds.reduce((sum, each) => sum + each, 0);
+    const shares = odds.map((each) => each / all);
+    const ofLabels = logOdds.map((each) => 1 / (1 + Math.exp(-each)));
+    const own = maps.values("given") === null ? shares : ofLabels;
+    store.set({ without: { of: maps, heads: new Map(known).set(place, own) } });
+  }
+
+  /* Compute cells that are not known: of the heads in sight once no key came for a while, or of all
+     where the reader asks for them. */
+  async fill() {
+    const { store } = this;
+    const { maps, isAllAsked } = store;
+    const pair = shownPair(store);
+    const isHere = () => store.maps === maps && shownPair(store)?.join() === pair?.join();
+    const missing = () => {
+      const heads = contributionsOf(store)?.heads ?? [];
+      const sought = isAllAsked ? heads : heads.slice(0, ROWS);
+      return sought.filter((own) => !contributionsOf(store).knows(own));
+    };
+    if (!this.classifier || pair === null || missing().length === 0) return;
+    if (!isAllAsked) await new Promise((resolve) => setTimeout(resolve, REST));
+    if (!isHere() || isAllAsked !== store.isAllAsked) return;
+    const { heads } = this.classifier.network;
+    const asked = missing().slice(0, AT_ONCE).map(({ layer, head }) => layer * heads + head);
+    const cells = await this.ask("cells", this.parts, store.ablated, pair, asked);
+    if (cells === null || !isHere()) return;
+    this.result.maps = filled(maps, pair, cells);
+    store.set({ maps: this.result.maps });
   }
 
   /* Remove words of the text that is read. */
@@ -106,7 +159,8 @@ class Live {
 
   compute(parts, ablations) {
     const { store } = this;
-    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair });
+    const { index } = page;
+    const choose = (own) => pairOf({ own, pair: this.isAnother() ? null : store.pair, index });
     return this.work(this.classifier.steps(parts, { ablations, choose }));
   }
 
@@ -126,8 +180,7 @@ class Live {
   /* Put a text and what comes of it into the store, at once. */
   show({ maps, text: read, probabilities, logits }, since) {
     const { store, parts } = this;
-    const isPart = (example) => JSON.stringify(example.parts) === JSON.stringify(parts);
-    const label = page.live.examples.find(isPart)?.label ?? null;
+    const label = this.labels.get(parts.join(JOIN)) ?? null;
     const text = { ...read, label, notes: {} };
     const isSame = JSON.stringify(store.shownText) === JSON.stringify(text);
     const ofText = { index: { ...page.index, texts: [text] }, lit: null, query: 0, key: null };
@@ -186,7 +239,8 @@ export async function render() {
     return;
   }
   const store = newStore();
-  const { pair, examples, dtype } = page.live;
+  store.learned = page.report?.words ?? null;
+  const { pair, examples } = page.live;
   const typed = pair ? ["", ""] : [""];
   store.set({ kept: null, mind: null, seconds: null, typed, canSwitch: true, shown: 0 });
   const numbers = { ...page.numbers, step: 0 };
@@ -198,8 +252,9 @@ export async function render() {
   };
   const report = page.report && html`<${Report} open=${openText} />`; // drawn once
   mount(store, {
-    box: () => html`<${Box} store=${store} live=${live} dtype=${dtype} />`,
+    box: () => html`<${Box} store=${store} live=${live} weights=${page.live} />`,
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
+    without: (layer, head) => live.without(layer, head),
     mind: () => html`<${Mind}
       store=${store} open=${(text) => live.open(pair ? text.split(JOIN) : [text], store.pair)}
       ask=${() => live.changeMind(true)}

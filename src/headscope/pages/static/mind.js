@@ -110,10 +110,10 @@ export function Mind({ store, open, ask }) {
   const about = parts`log-odds of ${first} over ${second}`;
   return html`<${Panel} name="mind" title=${title} about=${[about, progress]}>
     <p class="flip">${flip && flipLine(store, flip, open)}</p>
-    <div class="table-scroll" tabindex="0" role="region" aria-label=${title}>
+    <div class="table-scroll" tabindex="0" role="group" aria-label=${title}>
       <table class="effects" ...${pointing(store)}>
         <thead><tr>
-          <td></td><th scope="col">${t`its sum (as in the bar)`}</th>
+          <td></td><th scope="col">${t`its sum`}</th>
           <th scope="col">${t`lost without it`}</th><td></td>
         </tr></thead>
         <tbody>${lines}</tbody>

@@ -14,6 +14,11 @@ const ROWS = 30; // that are nodes
 const MOST_CLASSES = 16; // of a confusion matrix
 const UNSURE = 0.1; // share of the texts that are least sure
 
+/* The given label of each labelled text of a report, by the text. */
+export function givenLabels({ texts, given, answers }) {
+  return new Map(texts.map((text, at) => [text, answers[given[at]] ?? null]));
+}
+
 /* The texts of the report, ready to be searched. */
 class Texts {
   constructor(report) {
@@ -23,6 +28,7 @@ class Texts {
     this.lower = this.texts.map((text) => text.toLowerCase());
     const sorted = [...report.confidence].sort((a, b) => a - b);
     this.unsure = sorted[Math.floor(UNSURE * (sorted.length - 1))] ?? 1;
+    this.opened = report.answers[report.predicted[0]]; // the class of the text that is opened
     this.places = new Map(report.rows.map((row, at) => [row, at])); // of those that are listed
   }
 
@@ -198,7 +204,8 @@ export function Report({ open }) {
   return html`
     ${texts.isLabelled && html`<${Scores} texts=${scores}>${confusion}</${Scores}>`}
     <${Learned}
-      words=${texts.words} layers=${page.index.layers} note=${note} search=${find}
+      words=${texts.words} index=${page.index} predicted=${texts.opened} note=${note}
+      search=${find}
       textOf=${(row) => texts.textOf(row) ?? ""}
       open=${open && ((row) => texts.places.has(row) && open(texts.parts[texts.places.get(row)]))}
     />

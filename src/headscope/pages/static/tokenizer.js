@@ -1,20 +1,19 @@
-/* The words of data/tokenizer.py: NFKC and lower case, then words and signs (one character of
-   Chinese, Japanese or Korean at a time, runs of Katakana, runs of letters, other signs alone). */
+/* Texts to tokens, as `tokenizers` and data/tokenizer.py have them: a specification that
+   pages/tokenizer.py has written, and a text in. */
 
+import { SPACE, WHITE, charactersOf, cut, inside, normalizerOf, oneOf, textOf } from "./normalize.js";
 import { signOf } from "./parts.js";
+import { cutterOf, modelOf } from "./subwords.js";
 import { Units } from "./units.js";
 
 export const JOIN = " ⏐ "; // between the two texts of a pair, where they are shown as one
 
 const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
-const SPACE = /^[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]$/u;
-
-/* The inside of a regular expression's character class: ranges are first, last, first, last ... */
-function inside(ranges) {
-  const escapes = ranges.map((code) => `\\u{${code.toString(16)}}`);
-  return escapes.map((escape, at) => (at % 2 ? `-${escape}` : escape)).join("");
-}
+const WORD_START = "▁"; // before a text it stands for no letter
+const BEFORE = new RegExp(`^[${WHITE}]+`, "u");
+const AFTER = new RegExp(`[${WHITE}]+$`, "u");
+const SIGNS = /[\\^$.*+?()[\]{}|/]/g; // that have a meaning in an expression
 
 /* A text with signs for whitespace and control characters. */
 function visible(text, hidden) {
@@ -22,98 +21,18 @@ function visible(text, hidden) {
   return Array.from(text, (each) => (isShown(each) ? each : signOf(each))).join("");
 }
 
-/* Every character's lower case by itself: unlike toLowerCase of a word, ΟΔΟΣ becomes οδοσ. */
-export function lowerCase(text, lower) {
-  return Array.from(text, (character) => lower.get(character) ?? character).join("");
-}
-
-/* Characters that may change one another: a base with its marks, or a run of Hangul. */
-const JAMO = "\\u1100-\\u11ff\\u3131-\\u318e\\u3200-\\u321e\\u3260-\\u327e\\uffa0-\\uffdc";
-const CLUSTERS = new RegExp(`(?:[${JAMO}\\uac00-\\ud7a3]+|\\P{M}|^)[\\p{M}\\uff9e\\uff9f]*`, "gsu");
-const isOrdered = (marks) => marks.normalize("NFD") === marks;
-const isStarter = (character) => character !== "\u0345" && isOrdered(`\u0345${character}`);
-
-/* NFKC, with the piece of the text that each character comes from. A browser may know a newer
-   Unicode than the tokenizer: characters that the tokenizer does not decompose stay as they are. */
-class NormalForm {
-  constructor(decomposed, lower) {
-    this.decomposed = new RegExp(`^[${inside(decomposed)}]$`, "u");
-    this.lower = lower;
-  }
-
-  alone(character, form) {
-    return this.decomposed.test(character) ? character.normalize(form) : character;
-  }
-
-  /* Two characters as one; null where there is none. */
-  together(first, second) {
-    const both = (first + second).normalize("NFC");
-    return Array.from(both).length === 1 && this.decomposed.test(both) ? both : null;
-  }
-
-  /* NFKC of a cluster, step by step: [character, its place; of composed ones the first place]. */
-  composed(cluster) {
-    const found = []; // decomposed, with how many characters each is more than the text has
-    for (const character of cluster) {
-      Array.from(this.alone(character, "NFKD")).forEach((part, at) => {
-        let to = found.length; // marks are put in their canonical order
-        if (!isStarter(part)) while (to > 0 && !isOrdered(found[to - 1][0] + part)) to -= 1;
-        found.splice(to, 0, [part, at === 0 ? 0 : 1]);
-      });
-    }
-    const result = [];
-    let starter = -1;
-    let last = null; // the mark before, since the starter
-    for (const [part, more] of found) {
-      const isBlocked = last !== null && isOrdered(part + last) && isOrdered(last + part);
-      const both = starter < 0 || isBlocked ? null : this.together(result[starter][0], part);
-      if (both !== null) {
-        result[starter] = [both, result[starter][1] + more - 1];
-        continue;
-      }
-      last = isStarter(part) ? null : part;
-      if (last === null) starter = result.length;
-      result.push([part, more]);
-    }
-    let next = 0; // the character of the cluster that is not used yet
-    return result.map(([character, more]) => {
-      if (more > 0) return [character, Math.max(0, next - 1)];
-      const place = next;
-      next += 1 - more;
-      return [character, place];
-    });
-  }
-
-  /* [character, start, end] of a whole text. */
-  of(text) {
-    const characters = [];
-    for (const { 0: cluster, index } of text.matchAll(CLUSTERS)) {
-      const own = Array.from(cluster);
-      const alone = own.map((each) => this.alone(each, "NFKC"));
-      let parts = alone.flatMap((each, at) => Array.from(each, (character) => [character, at]));
-      if (alone.join("") !== cluster.normalize("NFKC")) parts = this.composed(cluster);
-      const starts = [];
-      own.reduce((start, each) => (starts.push(start), start + each.length), index);
-      for (const [character, at] of parts) {
-        const written = this.lower ? lowerCase(character, this.lower) : character;
-        const end = starts[at] + own[at].length;
-        for (const each of written) characters.push([each, starts[at], end]);
-      }
-    }
-    return characters;
-  }
-}
-
 /* Tokens that are parts of one character are numbered: ½ is 1₁ ⁄₂ 2₃ of it. */
-function numbered(words, tokens) {
+function numbered(tokens, shown) {
+  const placeOf = ({ token, start, end }) => [start, token === WORD_START ? start : end];
+  const places = tokens.map(placeOf);
   let repeats = 1;
-  return tokens.map((token, at) => {
-    const { start, end } = words[at];
-    const isSame = (other) => end > start && other?.start === start && other.end === end;
-    repeats = isSame(words[at - 1]) ? repeats + 1 : 1;
-    const isOne = repeats === 1 && !isSame(words[at + 1]);
+  return shown.map((piece, at) => {
+    const [start, end] = places[at];
+    const isSame = (other) => end > start && other?.[0] === start && other[1] === end;
+    repeats = isSame(places[at - 1]) ? repeats + 1 : 1;
+    const isOne = repeats === 1 && !isSame(places[at + 1]);
     const number = String(repeats).replace(/\d/g, (digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]);
-    return isOne ? token : token + number;
+    return isOne ? piece : piece + number;
   });
 }
 
@@ -125,48 +44,68 @@ function truncated(texts, limit) {
   if (shorter + most[1] > limit) most = [limit >> 1, limit - (limit >> 1)];
   if (shorter + longer <= limit) return texts;
   if (texts[0].length > texts[1].length) most.reverse();
-  return texts.map((words, at) => words.slice(0, most[at]));
+  return texts.map((tokens, at) => tokens.slice(0, most[at]));
+}
+
+/* A token's place without spaces. The start of a word before a text is no letter of it. */
+function lettersOf(text, { token, start, end }) {
+  let piece = text.slice(start, end);
+  if (token === WORD_START && !SPACE.test(piece)) piece = "";
+  const letters = piece.replace(BEFORE, "");
+  const from = start + piece.length - letters.length;
+  return [from, from + letters.replace(AFTER, "").length];
+}
+
+/* Byte-level tokens without the spaces at their ends, as RoBERTa's post-processor has them; but the
+   place of a space that is put before a text is that of its first letter. */
+function trimmed(tokens, hasPrefix) {
+  return tokens.map((token, at) => {
+    const letters = Array.from(token.token, (each) => each !== "Ġ" && !SPACE.test(each));
+    const first = letters.indexOf(true);
+    let leading = first < 0 ? letters.length : first;
+    if (hasPrefix && leading === 1 && (at === 0 || token.start === 0)) leading = 0;
+    const start = Math.min(token.start + leading, token.end);
+    const trailing = letters.length - 1 - letters.lastIndexOf(true);
+    return { ...token, start, end: first < 0 ? start : Math.max(token.end - trailing, start) };
+  });
+}
+
+/* Texts that are a token wherever they stand. A special token's own text is no token. */
+class AddedTokens {
+  constructor(tokens) {
+    this.ids = new Map(tokens.map(({ content, id, special }) => [content, special ? null : id]));
+    const longest = [...this.ids.keys()].sort((a, b) => b.length - a.length);
+    const escaped = longest.map((content) => content.replace(SIGNS, "\\$&"));
+    this.expression = longest.length > 0 ? new RegExp(escaped.join("|"), "gu") : null;
+  }
+
+  /* Of a text [characters, the id of the token that they are, null for other characters]. */
+  split(characters) {
+    if (this.expression === null) return [[characters, null]];
+    const parts = [];
+    for (const [part, isFound] of cut(characters, this.expression)) {
+      const id = isFound ? this.ids.get(textOf(part)) : null;
+      if (id === null && parts.at(-1)?.[1] === null) parts.at(-1)[0].push(...part);
+      else parts.push([part, id]);
+    }
+    return parts;
+  }
 }
 
 export class Tokenizer {
-  constructor({ vocabulary, lowercase, lower, max_length: limit, ...content }) {
-    const { letters, characters, katakana, special } = content;
-    Object.assign(this, { vocabulary, limit, special });
+  constructor({ pieces, lower, max_length: limit, template, unknown, trim, ...content }) {
+    Object.assign(this, { pieces, limit, template, unknown, trim });
     this.lower = new Map(lower.map(([upper, ...written]) => [upper, written.join("")]));
-    this.ids = new Map(vocabulary.map((token, id) => [token, id]));
-    this.character = new RegExp(`^[${characters}]$`, "u");
-    this.katakana = new RegExp(`^[${katakana}]$`, "u");
-    this.letter = new RegExp(`^[${inside(letters)}]$`, "u");
-    this.normalForm = new NormalForm(content.decomposed, lowercase ? this.lower : null);
-    this.hidden = new RegExp(`^[${inside(content.hidden)}]$`, "u");
+    this.character = new RegExp(`^[${content.characters}]$`, "u");
+    this.hidden = oneOf(content.hidden);
     this.units = new Units(content.units, `[${inside(content.units.letters)}]`);
-  }
-
-  /* What a character joins with: letters with letters, Katakana with Katakana, no other. */
-  kindOf(character) {
-    if (SPACE.test(character)) return "space";
-    if (this.character.test(character)) return "character";
-    if (this.katakana.test(character)) return "katakana";
-    return this.letter.test(character) ? "letter" : "sign";
-  }
-
-  wordsOf(characters) {
-    const found = [];
-    let last = null;
-    for (const [character, start, end] of characters) {
-      const kind = this.kindOf(character);
-      const joins = last === kind && (kind === "letter" || kind === "katakana");
-      last = kind;
-      if (kind === "space") continue;
-      if (joins) {
-        const word = found.at(-1);
-        word.token += character;
-        word.end = Math.max(word.end, end);
-      } else {
-        found.push({ token: character, start, end });
-      }
-    }
-    return found;
+    this.normalize = normalizerOf(content.normalizer, this.lower);
+    this.cut = cutterOf(content.pre_tokenizer);
+    this.model = modelOf(content.model, pieces);
+    const asWritten = (token) => textOf(this.normalize(charactersOf(token.content)));
+    const normal = content.added.filter(({ normalized }) => normalized);
+    this.added = new AddedTokens(content.added.filter(({ normalized }) => !normalized));
+    this.normal = new AddedTokens(normal.map((it) => ({ ...it, content: asWritten(it) })));
   }
 
   /* A text, a very long one cut after a word, if it has spaces. */
@@ -180,41 +119,75 @@ export class Tokenizer {
     return words !== undefined && Array.from(words).length > most >> 1 ? words : cut;
   }
 
-  /* Of [text] or two texts {ids, tokens, pieces, rest, segments, special, words, places, unknown}:
-     pieces of the texts, null for special tokens; those of a text's rest, not read; which text each
-     token is of; the places of tokens that are special, and of those that the vocabulary does not
-     have; words and places as a record's text has them. If cut, `carriesRest` adds [SEP]s. */
+  /* The tokens of a text, {token, id, start, end}. */
+  tokensOf(text) {
+    const added = (part, id) => {
+      return { token: textOf(part), id, start: part[0][1], end: part.at(-1)[2] };
+    };
+    const words = (part) => this.cut(part).flatMap((word) => this.model.tokens(word));
+    const parts = this.added.split(charactersOf(text)).flatMap(([part, id]) => {
+      return id === null ? this.normal.split(this.normalize(part)) : [[part, id]];
+    });
+    const tokens = parts.flatMap(([part, id]) => (id === null ? words(part) : [added(part, id)]));
+    return this.trim ? trimmed(tokens, this.trim.add_prefix_space) : tokens;
+  }
+
+  /* Of [text] or two texts {ids, tokens, pieces, rest, segments, sides, special, words, places,
+     unknown}: ids are rows of the vocabulary; pieces of the texts, null for special tokens; those of
+     a text's rest, not read; segments that the network reads; which text each token is of; the
+     places of tokens that are special, and of those that the vocabulary does not have; words and
+     places as a record's text has them. If cut, `carriesRest` adds last tokens. */
   encode(parts, carriesRest = false) {
+    const template = this.template[parts.length - 1];
+    const around = template.filter(({ side }) => side === null).length;
     const read = parts.map((part) => this.beginning(part));
-    const all = read.map((part) => this.wordsOf(this.normalForm.of(part)));
-    const texts = truncated(all, this.limit - parts.length - 1);
+    const all = read.map((part) => this.tokensOf(part));
+    const texts = truncated(all, this.limit - around);
     const left = carriesRest && parts.length === 1 ? all[0].length - texts[0].length : 0;
-    const count = Math.max(1, Math.min((texts[0].length + 2) >> 2, Math.ceil(left / 8)));
+    const count = Math.max(1, Math.min((texts[0].length + around) >> 2, Math.ceil(left / 8)));
     if (count > 1) texts[0] = texts[0].slice(0, 1 - count);
-    const { unknown, start, end } = this.special;
-    const [first, last] = [start, end].map((id) => this.vocabulary[id]);
-    const result = { ids: [start], tokens: [first], pieces: [null], segments: [0], special: [0] };
-    Object.assign(result, { words: [], places: [[0, 0]] });
-    texts.forEach((words, at) => {
-      const pieces = words.map(({ start, end }) => read[at].slice(start, end));
-      const before = result.ids.length;
-      const origin = at === 0 ? 0 : parts[0].length + JOIN.length;
-      for (const [name, from, to] of this.units.wordsOf(read[at], words)) {
-        result.words.push([visible(name, this.hidden), before + from, before + to]);
-      }
-      const ends = (value) => Array(count).fill(value);
-      result.places.push(...words.map(({ start, end }) => [origin + start, origin + end]));
-      result.places.push(...ends([0, 0]));
-      const shown = pieces.map((piece, place) => visible(piece || words[place].token, this.hidden));
-      result.ids.push(...words.map(({ token }) => this.ids.get(token) ?? unknown), ...ends(end));
-      result.tokens.push(...numbered(words, shown), ...ends(last));
-      result.pieces.push(...pieces, ...ends(null));
-      result.segments.push(...words.map(() => at), ...ends(at));
-      result.special.push(result.ids.length - 1);
+    const result = { ids: [], tokens: [], pieces: [], segments: [], sides: [], special: [] };
+    Object.assign(result, { words: [], places: [] });
+    template.forEach(({ side, id, segment }, at) => {
+      const isLast = at === template.length - 1;
+      if (side === null) this.addSpecial(result, { id, segment }, isLast ? count : 1);
+      else this.addText(result, { text: read[side], tokens: texts[side], segment, side }, parts);
     });
     const cut = parts.length === 1 ? all[0].slice(texts[0].length) : [];
     const rest = cut.map(({ start, end }) => read[0].slice(start, end));
-    const places = [...result.ids.keys()];
-    return { ...result, rest, unknown: places.filter((place) => result.ids[place] === unknown) };
+    const unknown = [...result.ids.keys()].filter((at) => this.unknown.includes(result.ids[at]));
+    return { ...result, rest, unknown };
+  }
+
+  addSpecial(result, { id, segment }, count) {
+    const name = visible(this.pieces[id], this.hidden);
+    for (let copy = 0; copy < count; copy += 1) {
+      result.ids.push(id);
+      result.tokens.push(name);
+      result.pieces.push(null);
+      result.segments.push(segment);
+      result.sides.push(null);
+      result.places.push([0, 0]);
+    }
+    result.special.push(result.ids.length - 1);
+  }
+
+  addText(result, { text, tokens, segment, side }, parts) {
+    const before = result.ids.length;
+    const origin = side === 0 ? 0 : parts[0].length + JOIN.length;
+    const letters = tokens.map((token) => lettersOf(text, token));
+    for (const [name, from, to] of this.units.wordsOf(text, tokens, letters)) {
+      result.words.push([visible(name, this.hidden), before + from, before + to]);
+    }
+    const pieces = tokens.map(({ start, end }) => text.slice(start, end));
+    const shown = tokens.map(({ token }, at) => {
+      return token === WORD_START ? "␣" : visible(pieces[at] || token, this.hidden);
+    });
+    result.ids.push(...tokens.map(({ id }) => id));
+    result.tokens.push(...numbered(tokens, shown));
+    result.pieces.push(...pieces);
+    result.segments.push(...tokens.map(() => segment));
+    result.sides.push(...tokens.map(() => side));
+    result.places.push(...letters.map(([start, end]) => [origin + start, origin + end]));
   }
 }

@@ -1,4 +1,4 @@
-/* Which characters, and which tokens, make up a word: as data/tokenizer.py has it. */
+/* Which characters, and which tokens, make up a word: as data/units.py has it. */
 
 /* How far before and behind a place of a text each table of BudouX looks. */
 const LOOKS = {
@@ -60,14 +60,17 @@ export class Units {
     return numbers;
   }
 
-  /* Tokens of a text, each from {start} to {end} of it, as words: [name, first, end] of tokens. */
-  wordsOf(text, tokens) {
-    const numbers = this.of(text.slice(0, Math.max(0, ...tokens.map(({ end }) => end))));
+  /* Tokens of a text, the letters of each from start to end of it, as words: [name, first, end] of
+     tokens. One without letters is a space, which goes with the word after it. */
+  wordsOf(text, tokens, letters) {
+    const numbers = this.of(text.slice(0, Math.max(0, ...letters.map(([, end]) => end))));
     const words = [];
-    tokens.forEach(({ start, end }, at) => {
-      const isSame = at > 0 && numbers[start] === numbers[tokens[at - 1].end - 1];
-      const first = isSame ? words.pop()[1] : at;
-      words.push([text.slice(tokens[first].start, end), first, at + 1]);
+    let last; // the number of the last letter before, null after a space
+    letters.forEach(([start, end], at) => {
+      const joins = last === null || (start < end && last === numbers[start]);
+      const first = joins ? words.pop()[1] : at;
+      words.push([text.slice(letters[first][0], end) || tokens[at].token, first, at + 1]);
+      last = start < end ? numbers[end - 1] : null;
     });
     return words;
   }

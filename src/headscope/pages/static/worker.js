@@ -5,12 +5,13 @@ import { Classifier, finished } from "./classifier.js";
 // The page's own script, which is gone once its views are drawn.
 const script = globalThis.document?.querySelector("script[type=module]")?.textContent;
 
-/* Begin in a Worker: the first message brings the network, each other one a text. */
+/* Begin in a Worker: the first message brings the network, each other one asks a text for its
+   log-odds, or for the cells of some heads. */
 export function serve() {
   let classifier = null;
-  self.onmessage = ({ data: { content, arrays, id, parts, ablations } }) => {
+  self.onmessage = ({ data: { content, arrays, id, name, given } }) => {
     if (content) classifier = new Classifier(content, arrays);
-    else self.postMessage({ id, logOdds: finished(classifier.logOdds(parts, ablations)) });
+    else self.postMessage({ id, answer: finished(classifier[name](...given)) });
   };
 }
 
@@ -26,7 +27,7 @@ export class Reader {
   constructor({ content, arrays }) {
     Object.assign(this, { asked: new Map(), count: 0 });
     this.worker = open();
-    this.worker.onmessage = ({ data: { id, logOdds } }) => this.answer(id, logOdds);
+    this.worker.onmessage = ({ data: { id, answer } }) => this.answer(id, answer);
     this.worker.onerror = (event) => {
       event.preventDefault();
       this.hasFailed = true;
@@ -35,18 +36,18 @@ export class Reader {
     this.worker.postMessage({ content: { ...content, blob: null }, arrays });
   }
 
-  answer(id, logOdds) {
-    this.asked.get(id)(logOdds);
+  answer(id, found) {
+    this.asked.get(id)(found);
     this.asked.delete(id);
   }
 
-  /* The log-odds of a text; null where a browser does not let the Worker run. */
-  logOdds(parts, ablations) {
+  /* What a method of the classifier gives; null where a browser does not let the Worker run. */
+  ask(name, ...given) {
     if (this.hasFailed) return Promise.resolve(null);
     const id = (this.count += 1);
     return new Promise((resolve) => {
       this.asked.set(id, resolve);
-      this.worker.postMessage({ id, parts, ablations });
+      this.worker.postMessage({ id, name, given });
     });
   }
 }

@@ -2,7 +2,7 @@
 
 import { page } from "./api.js";
 import { contributionsOf } from "./contributions.js";
-import { button, legible, percent } from "./parts.js";
+import { button, formatSigned, legible, percentOf } from "./parts.js";
 import { html } from "./preact.js";
 import { count, t } from "./strings.js";
 
@@ -10,7 +10,8 @@ import { count, t } from "./strings.js";
 export const EFFECTS = { 1: "matters", 0: "no effect", "-1": "inconclusive" };
 
 const CHIPS = 8; // heads that are named
-const NEARLY = 0.8; // of all heads
+const ORDER = [2, 1, 3, 0]; // of the bars: all, the few, averages, none
+const SMALL = 0.02; // a change of accuracy within two points has no effect
 
 /* The ablation of the shown step or else of the best one; null where there is none. */
 function studyOf({ numbers, bestNumbers }) {
@@ -56,7 +57,7 @@ export function Answer({ store }) {
   if (store.steps.length === 0 || (page && study === null)) return null;
   const isShown = study !== null && study.step === store.shown;
   const details = legible(study?.extra["answer/details"] ?? "", 2000);
-  const isDrawn = isShown && study.extra["sets/accuracy"] !== undefined;
+  const isDrawn = isShown && study.extra["sets/changes"] !== undefined;
   const how = () => html`<details class="how">
     <summary>${t`How this was measured`}</summary>
     ${isDrawn && html`<p class="answer-line matters">${lineOf(store, study, true)}</p>`}
@@ -71,31 +72,53 @@ export function Answer({ store }) {
   </section>`;
 }
 
-/* The heads that are enough as chips, and what they keep of the accuracy as bars. */
+/* What the run has shown of the few heads, and the accuracies as bars, each with the interval of
+   its change. */
 function drawingOf(store, extra) {
-  const [none, few, every, averages] = extra["sets/accuracy"];
   const all = extra["sets/heads"].length;
-  const size = extra["sets/enough"];
+  const size = extra["sets/size"];
+  const texts = extra["sets/texts"];
+  const names = [
+    t`without heads`, size === 1 ? t`this one alone` : t`these ${size} alone`,
+    t`all ${all} heads`, t`plain averages as maps`,
+  ];
+  const rows = ORDER.filter((at) => at !== 1 || size > 0).map((at) => {
+    const right = Math.round(extra["sets/accuracy"][at] * texts); // of a count, in float32
+    const change = at !== 2 && t`${intervalOf(extra["sets/changes"][at])} points`;
+    const bar = html`<span class="bar" style=${{ "--share": String(right / texts) }}></span>`;
+    return html`<li>
+      <span>${names[at]}</span>${bar}
+      <span class="number">${percentOf(right, texts)}</span><small>${change}</small>
+    </li>`;
+  });
   const chips = extra["sets/heads"].slice(0, Math.min(size, CHIPS)).map(([layer, head]) => {
     return button(store.headName(layer, head), () => store.chooseHead(layer, head));
   });
-  const lines = [
-    [t`all ${all} heads`, every], [size === 1 ? t`this one alone` : t`these ${size} alone`, few],
-    [t`plain averages as maps`, averages], [t`without heads`, none],
-  ];
-  const bars = lines.filter(([, share], at) => share !== null && (at !== 1 || size < all));
-  const rows = bars.map(([name, share]) => html`<li>
-    <span>${name}</span><span class="bar" style=${{ "--share": String(share) }}></span>
-    <span class="number">${percent(share)}</span>
-  </li>`);
-  let lead = t`Heads that are enough on other texts:`;
-  if (size > NEARLY * all) lead = t`Nearly all heads are needed:`;
-  if (size === all) lead = t`All heads are needed.`;
-  if (size === 0) lead = t`The network is as good without heads.`;
-  const more = size > CHIPS && size < all && t` and ${size - CHIPS} more`;
-  return html`<p class="answer-line matters">${lead} ${size < all && chips} ${more}</p>
+  const more = size > CHIPS && t` and ${size - CHIPS} more`;
+  const note = t`Accuracy on ${count(texts)} other texts; 95 % intervals of the change.`;
+  return html`<p class="answer-line matters">${verdictOf(extra, all, size)} ${chips} ${more}</p>
     <ul class="bars study">${rows}</ul>
-    <p class="key">${t`Accuracy on ${count(extra["sets/texts"])} other texts.`}</p>`;
+    <p class="key">${note}</p>`;
+}
+
+function intervalOf(change) {
+  const [low, high] = change.map((end) => formatSigned(100 * end, 1));
+  return t`${low} to ${high}`;
+}
+
+/* What heads/answer.py says of these numbers. */
+function verdictOf({ "sets/changes": [none, few], "sets/accuracy": [, own, every] }, all, size) {
+  const isSmall = ([low, high]) => Math.max(-low, high) <= SMALL;
+  if (none[0] > 0) return t`Heads lower the accuracy.`;
+  if (none[1] >= 0) {
+    return isSmall(none) ? t`Heads are not shown to help.`
+      : t`Too few texts to tell whether heads help.`;
+  }
+  const some = size === 0 ? t`The network without heads` : t`${size} of ${all} heads alone`;
+  const change = `${formatSigned(100 * (own - every), 1)}`;
+  if (few[0] > 0 || few[1] < 0) return t`${some}: ${change} points (${intervalOf(few)}).`;
+  return isSmall(few) ? t`${some} lose nothing measurable.`
+    : t`${some}: too few texts to tell what they lose.`;
 }
 
 function lineOf(store, study, isShown) {

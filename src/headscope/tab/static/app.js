@@ -2,12 +2,13 @@
 
 import { Answer } from "./answer.js";
 import { askPage, page } from "./api.js";
+import { Card } from "./card.js";
 import { contributionsOf } from "./contributions.js";
 import { Learned } from "./learned.js";
-import { Ledger } from "./ledger.js";
+import { ChosenMap } from "./map.js";
 import { Matrix } from "./matrix.js";
 import { isTurned } from "./pair.js";
-import { Failure, Fold, Panel, Still, button, legible } from "./parts.js";
+import { Failure, Fold, POINTED, Panel, Still, button, legible } from "./parts.js";
 import { html, render } from "./preact.js";
 import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
@@ -66,11 +67,13 @@ function App({ store, slots }) {
 function views(store, slots) {
   const { shownText, learned, index } = store;
   const each = (View) => html`<${View} store=${store} />`;
-  const still = (view) => html`<${Still} store=${store} view=${view} />`;
+  const still = (view, others) => html`<${Still} store=${store} view=${view} others=${others} />`;
+  const lit = (View) => still(() => each(View), ["mind"]);
   const note = t`Mean log-odds over the test texts with the word, at the best step, the surest
     first; words.csv has all.`;
   const words = () => html`<${Learned}
-    words=${learned} layers=${index.layers} note=${note} textOf=${(text) => text}
+    words=${learned} index=${index} predicted=${predictedOf(store)} note=${note}
+    textOf=${(text) => text}
   />`;
   const box = slots.box?.();
   if (shownText === null) {
@@ -78,12 +81,20 @@ function views(store, slots) {
   }
   return html`
     ${slots.report?.()}
-    <${TextView} store=${store}>${box && still(() => box)}</${TextView}>
-    ${still(() => each(Prediction))}${each(Ledger)}${each(Matrix)}${each(Wall)}
-    ${still(() => slots.mind?.())}${still(() => each(Answer))}
+    ${still(() => html`<${Prediction} store=${store}>${box}</${Prediction}>`)}
+    ${lit(TextView)}${still(() => html`<${Card} store=${store} ask=${slots.without} />`)}
+    <${Fold} title=${t`The sum as a table`}>${() => lit(Matrix)}</${Fold}>
+    ${lit(Wall)}${lit(ChosenMap)}
+    ${still(() => slots.mind?.(), POINTED)}${still(() => each(Answer))}
     <${Fold} title=${t`Numbers of every head`}>${() => each(HeadTable)}</${Fold}>
-    ${learned && html`<${Fold} title=${t`Words that the run learned`}>${words}</${Fold}>`}
+    ${learned && !slots.report && html`<${Fold} title=${t`Words that the run learned`}>
+      ${words}
+    </${Fold}>`}
     <${Fold} title=${t`Checks and notes`}>${() => notes(store)}</${Fold}>`;
+}
+
+function predictedOf({ index, maps }) {
+  return maps?.prediction(index.classes).predicted;
 }
 
 /* Whether the maps are what the model used, and what the record notes. */

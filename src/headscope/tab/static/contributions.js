@@ -10,9 +10,10 @@
    table.columns   [{kind: "word", group} ..., {kind: "others", count}?, {kind: "ends"}?,
                    {kind: "biases"}]; "ends": the start and the end of the text, its special tokens
    table.rows      [{kind: "head", layer, head, cells, sum} ..., the largest first;
+                   {kind: "heads", number, cells, sum}?: those of which the sums alone are known;
                    {kind: "past", cells, sum}?: what passes no head, where that is not 0;
                    {kind: "rest", cells, sum}?]: of heads that are not known
-   table.foot      {cells, sum}: the words, their numbers those of the bar; sum: the log-odds
+   table.foot      {cells, sum}: the words, their numbers those of the text; sum: the log-odds
    table.missed    of `foot.sum` what is in no row, 0 where all is
    found.enough()  how many of the first rows make nine tenths of what heads bring
    found.passed(layer, head)  {values [rows * tokens], rows}: what passes from each key at each
@@ -33,7 +34,7 @@ const ENOUGH = 0.9; // of what heads bring, by size
 
 class Contributions {
   constructor(arrays, [asked, against]) {
-    Object.assign(this, { asked, against, arrays, byUnit: new Map() });
+    Object.assign(this, { asked, against, arrays, byUnit: new Map(), maps: new Map() });
     const valuesOf = (name) => arrays.get(`${PREFIX}${name}`).values;
     const classes = Array.from(valuesOf("classes"));
     const [own, other] = [asked, against].map((place) => classes.indexOf(place));
@@ -50,6 +51,7 @@ class Contributions {
     this.words = part("words"); // [tokens]
     this.cells = part("heads"); // [layers, heads, tokens]
     this.headBiases = part("head_biases"); // [layers, heads]
+    this.sums = arrays.has(`${PREFIX}sums`) ? part("sums") : null; // where cells may not be known
     this.past = part("past"); // [tokens]
     this.throughs = part("through"); // [layers, heads]
     [this.pastBiases] = part("past_biases");
@@ -83,7 +85,13 @@ class Contributions {
 
   /* What a head brings: its shares of all tokens and of the biases. */
   headSum(layer, head) {
+    if (this.sums) return this.sums[layer * this.widest + head];
     return sumOf(this.ofHead(layer, head)) + this.headBias(layer, head);
+  }
+
+  /* Whether a head's shares of the tokens are known, not its sum alone. */
+  knows({ layer, head }) {
+    return !Number.isNaN(this.headBias(layer, head));
   }
 
   through(layer, head) {
@@ -112,7 +120,9 @@ class Contributions {
     if (this.asked !== asked || this.against !== against) return null;
     const [, heads, rows, keys] = maps.shape;
     const start = (layer * heads + head) * rows * keys;
-    return { values: maps.values.subarray(start, start + rows * keys), rows };
+    const kept = this.maps.get(start) ?? maps.values.subarray(start, start + rows * keys);
+    this.maps.set(start, kept); // what is drawn of it stays
+    return { values: kept, rows };
   }
 
   /* The largest size of what passes from a key at a query, of all heads. */
@@ -146,8 +156,8 @@ class Contributions {
     const foot = columns.map(({ value }) => value);
     const sums = roundedTo(lines.map(({ sum }) => sum), addedUp(foot));
     const shown = roundedTable(cells, sums, foot);
-    const rows = lines.map(({ kind, layer, head }, at) => {
-      return { kind, layer, head, cells: shown[at], sum: sums[at] };
+    const rows = lines.map(({ kind, layer, head, number }, at) => {
+      return { kind, layer, head, number, cells: shown[at], sum: sums[at] };
     });
     const { total, missed } = this.shown;
     return { columns, rows, foot: { cells: foot, sum: total }, missed };
@@ -165,17 +175,22 @@ class Contributions {
 
   /* The rows of the table, each of tokens and of biases. */
   lines() {
-    const lines = this.heads.map(({ layer, head, sum }) => {
+    const lines = this.heads.filter((own) => this.knows(own)).map(({ layer, head, sum }) => {
       const bias = this.headBias(layer, head);
       return { kind: "head", layer, head, sum, line: this.ofHead(layer, head), bias };
     });
     const past = { kind: "past", line: this.past, bias: this.pastBiases };
-    const all = [...lines, past];
-    const rest = {
-      kind: "rest",
+    const without = (kind, all) => ({
+      kind,
       line: this.words.map((word, at) => word - sumOf(all.map(({ line }) => line[at]))),
       bias: this.biases - sumOf(all.map(({ bias }) => bias)),
-    };
+    });
+    const number = this.heads.length - lines.length;
+    if (number > 0) { // what is left of the words is theirs
+      const others = without("heads", [...lines, past]);
+      lines.push({ ...others, number, sum: sumOf(others.line) + others.bias });
+    }
+    const rest = without("rest", [...lines, past]);
     for (const [own, least] of [[past, 0], [rest, MOST_MISSED]]) {
       own.sum = sumOf(own.line) + own.bias;
       if ([...own.line, own.bias].some((value) => Math.abs(value) > least)) lines.push(own);
@@ -185,7 +200,7 @@ class Contributions {
 }
 
 /* The sum of a line of tokens over some units. */
-function sumIn(line, places, units) {
+export function sumIn(line, places, units) {
   return sumOf(places.map((at) => sumOf(line.subarray(units[at].start, units[at].end))));
 }
 

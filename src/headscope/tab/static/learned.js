@@ -1,5 +1,6 @@
 /* Words that add most to each class over many texts, and through each head. */
 
+import { isTurned } from "./pair.js";
 import { Panel, SumBar, button, chooser, formatSigned, isolated, unfolder } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { headName } from "./store.js";
@@ -32,9 +33,11 @@ export function snippet(text, word) {
 /* `words` has for each source ("mean" or a head) and class the words for it and those against it:
    [word, mean, interval, texts, example]. `open` shows an example, `search` the texts of a word, if
    any. */
-export function Learned({ words, layers, note, textOf, open, search }) {
+export function Learned({ words, index, predicted, note, textOf, open, search }) {
+  const { layers } = index;
   const classes = Object.keys(words.mean);
-  const [label, chooseLabel] = useState(classes[0]);
+  const [label, chooseLabel] = useState(classes.includes(predicted) ? predicted : classes[0]);
+  const isTurnedHere = isTurned(index, index.classes.indexOf(label));
   const [source, chooseSource] = useState("mean");
   const [isWhole, setWhole] = useState(false);
   const sources = Object.keys(words).map((name) => {
@@ -69,7 +72,7 @@ export function Learned({ words, layers, note, textOf, open, search }) {
     <tbody>${rows.slice(0, isWhole ? Infinity : MOST).map(rowOf)}</tbody>
   </table>`;
   return html`<${Panel} name="report-words" title=${t`Words that the run learned`} tools=${tools}>
-    <div class="word-lists">
+    <div class=${isTurnedHere ? "word-lists turned" : "word-lists straight"}>
       ${table(parts`For ${isolated(label)}`, own)}
       ${table(parts`Against ${isolated(label)}`, against)}
     </div>

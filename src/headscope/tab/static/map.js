@@ -2,6 +2,8 @@
    row that is read. All maps of a text have one colour scale. */
 
 import { contributionsOf } from "./contributions.js";
+import { Sparkline } from "./history.js";
+import { captionOf, looksOf } from "./looks.js";
 import { isTurned } from "./pair.js";
 import {
   Panel, chooser, formatNumber, formatSigned, isolated, legible, percent, useWidth,
@@ -9,11 +11,11 @@ import {
 import { html, useLayoutEffect, useRef } from "./preact.js";
 import { headName, isLastLayer } from "./store.js";
 import { t } from "./strings.js";
-import { sideOf } from "./text.js";
+import { sideOf, unitsOf } from "./words.js";
 
 const LABEL = 12; // pixels that a label takes
 const AXIS = 104; // and the labels beside a map
-const CELLS = [2, 20]; // pixels of a cell, at least and at most
+const CELLS = [2, 26]; // pixels of a cell, at least and at most
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const MODES = [["looks", t`where it looks`], ["passes", t`what passes`]];
 // Colours of a light page, as blue, green, red; the style sheet turns them in a dark one.
@@ -34,12 +36,13 @@ function paint(canvas, { cells, side, most, colors: [more, less] }) {
 }
 
 /* A map of the shown text, or of what is compared with; null where there is none. `first` is the
-   query of the first row. */
-export function mapOf(store, layer, head, { other = null, mode = "looks" } = {}) {
+   query of the first row; `isRow` asks for the answer's row alone, where there is one. */
+export function mapOf(store, layer, head, { other = null, mode = "looks", isRow = false } = {}) {
   const { maps, index } = other ?? store;
   if (!maps?.has(layer, head)) return null;
   const text = other?.text ?? store.shownText;
-  const isRead = isLastLayer(index.layers, layer) && (text.readout ?? null) !== null;
+  const isKnown = (text.readout ?? null) !== null;
+  const isRead = isKnown && (isRow || isLastLayer(index.layers, layer));
   const shape = { text, isRead, first: isRead ? text.readout : 0, side: maps.tokens, mode };
   if (mode === "passes") return passedOf(store, layer, head, shape);
   const cells = isRead ? maps.row(layer, head, text.readout) : maps.cells(layer, head);
@@ -86,13 +89,23 @@ export function Scale({ most, side, isSigned = false }) {
   </span>`;
 }
 
-/* The chosen head's map, and that of the run or text which it is compared with. */
-export function ChosenMap({ store, children }) {
-  const { compare, other, layer, head } = store;
+/* The chosen head's map where the reader asked for it, or where there is no more, and that of the
+   run or text which it is compared with. Esc folds it. */
+export function ChosenMap({ store }) {
+  const { compare, other, layer, head, isUnfolded } = store;
+  const node = useRef(null);
+  const isShown = isUnfolded || contributionsOf(store) === null;
+  useLayoutEffect(() => {
+    if (isUnfolded) node.current?.scrollIntoView({ block: "nearest" });
+  }, [layer, head, isUnfolded]);
+  if (!isShown || store.maps === null) return null;
   const own = other && `${other.name}: ${headName(other.index.layers, layer, head)}`;
   const name = store.headName(layer, head);
-  return html`<div class="side-by-side">
-    <${HeadMap} store=${store} name="head" title=${name}>${children}</${HeadMap}>
+  const close = (event) => event.key === "Escape" && store.set({ isUnfolded: false });
+  return html`<div class="side-by-side" ref=${node} onkeydown=${close}>
+    <${HeadMap} store=${store} name="head" title=${name}>
+      <${Sparkline} store=${store} />
+    </${HeadMap}>
     ${compare && html`<${HeadMap} store=${store} other=${other} name="other-head" title=${own} />`}
   </div>`;
 }
@@ -109,11 +122,17 @@ function HeadMap({ store, other, name, title, children }) {
     html`<${Scale} most=${map.most} side=${map.side} isSigned=${mode === "passes"} />`,
     isKnown && chooser("mode", t`What the map shows`, mode, MODES, choose),
   ];
+  const units = map && unitsOf(map.text, "word");
+  const { layers } = (other ?? store).index;
+  const caption = map && mode === "looks" && captionOf(looksOf(map, units), layers, layer);
   const isMissing = map === null && store.maps !== null && other !== null;
   return html`<${Panel} name=${name} title=${looks} tools=${tools}>
     ${isMissing && t`There is no head here.`}
-    ${map && html`<${Cells} store=${store} map=${map} title=${looks} />`}
-    ${children}
+    ${caption && html`<p class="caption">${caption}</p>`}
+    <div class="beside-map">
+      ${map && html`<${Cells} store=${store} map=${map} title=${looks} />`}
+      ${children}
+    </div>
   </${Panel}>`;
 }
 
@@ -146,7 +165,8 @@ function Cells({ store, map, title }) {
   const label = t`Map of ${title}: rows are queries, columns are keys; arrow keys move`;
   const listeners = { onpointermove: hover, onpointerleave: () => store.leave(), onkeydown: move };
   const mark = { top: `${query * tall}px`, left: key === null ? 0 : `${key * cell}px` };
-  return html`<p class="readout" aria-live="polite">${readingOf(map, query, key)}</p>
+  return html`<div class="map">
+    <p class="readout" aria-live="polite">${readingOf(map, query, key)}</p>
     <div class="map-scroll" style=${style} ref=${node}>
       <div class="corner" aria-hidden="true">${t`key →`}<br />${t`query ↓`}</div>
       <div class="axis keys" aria-hidden="true">${labelsOf(text, 0, side, cell, key)}</div>
@@ -162,7 +182,7 @@ function Cells({ store, map, title }) {
     </div>
     ${isRead && html`<p class="key">
       ${t`This row alone is read out: the other ${side - 1} decide nothing.`}
-    </p>`}`;
+    </p>`}</div>`;
 }
 
 /* Every n-th label, where cells are too small for one each, and the one that is chosen. */

@@ -1,8 +1,8 @@
 /* Arrays in one buffer, and the maps of a text among them. */
 
 const TYPES = {
-  uint8: Uint8Array, int32: Int32Array, uint64: BigUint64Array, float16: Float16Array,
-  float32: Float32Array,
+  uint8: Uint8Array, int8: Int8Array, int32: Int32Array, uint64: BigUint64Array,
+  float16: Float16Array, float32: Float32Array,
 };
 
 /* The arrays of a bundle (record/reader.py) by name: {shape, values}. */
@@ -36,6 +36,14 @@ export class Maps {
       if (layer) this.layers[layer] = array;
     }
     this.tokens = this.layers[0].shape[2];
+    this.kept = new Map(); // views of the weights, each made once: what is drawn of one stays
+  }
+
+  /* The weights of a head, and of one query if that is given. */
+  view(layer, ...places) {
+    const name = [layer, ...places].join();
+    if (!this.kept.has(name)) this.kept.set(name, part(this.layers[layer], ...places));
+    return this.kept.get(name);
   }
 
   /* The largest weight of all maps, the end of their one colour scale. */
@@ -78,11 +86,11 @@ export class Maps {
 
   /* The weights of a head, a row after the other; of a last layer perhaps of one query alone. */
   cells(layer, head) {
-    return part(this.layers[layer], head);
+    return this.view(layer, head);
   }
 
   /* The weights that a query gives to each key. */
   row(layer, head, query) {
-    return part(this.layers[layer], head, this.layers[layer].shape[1] === 1 ? 0 : query);
+    return this.view(layer, head, this.layers[layer].shape[1] === 1 ? 0 : query);
   }
 }

@@ -28,9 +28,11 @@ function changedPair({ maps, other }) {
 }
 
 /* The pair that is asked for: one that is held, else the text's own. A text with any number of
-   labels has each against its absence. */
-export function pairOf({ own, pair }) {
+   labels has each against its absence. Of the two classes of an index the likelier one is asked
+   for: the explanation of the other is the same, turned. */
+export function pairOf({ own, pair, index = null }) {
   if (own === null || pair === null) return own;
+  if (index?.classes.length === 2 && own[1] !== -1) return own;
   return [pair[0], own[1] === -1 ? -1 : pair[1]];
 }
 
@@ -40,7 +42,8 @@ export function shownPair(store) {
   const { maps, pair, chosen } = store;
   const own = ownPair(maps);
   const isChosen = pair !== null && pair.join() === chosen?.join();
-  const wish = pairOf({ own, pair: isChosen ? pair : (changedPair(store) ?? pair) });
+  const changed = isChosen ? pair : changedPair(store);
+  const wish = pairOf(changed ? { own, pair: changed } : { own, pair, index: store.index });
   const known = knownClasses(maps);
   return wish?.every((place) => place === -1 || known.includes(place)) ? wish : own;
 }

@@ -58,11 +58,21 @@ export function formatSigned(value, digits = 2) {
   return (value < 0 ? "−" : "+") + text;
 }
 
-/* A share in percent; one that is not 100 % is not shown as that, nor a small one as 0. */
+// Ties are rounded as Python does, which writes some of the same numbers.
+const TENTHS = new Intl.NumberFormat("en", {
+  minimumFractionDigits: 1, maximumFractionDigits: 1, roundingMode: "halfEven",
+});
+
+/* A probability in percent; it is never 0 or 1, and not shown as that. */
 export function percent(share) {
   if (share < 0.0005) return "< 0.1 %";
   if (share > 0.9995) return "> 99.9 %";
-  return `${(100 * share).toFixed(1)} %`;
+  return `${TENTHS.format(100 * share)} %`;
+}
+
+/* A number of things in percent of all: all of them are 100 %. */
+export function percentOf(number, all) {
+  return number === 0 || number === all ? `${number && 100} %` : percent(number / all);
 }
 
 /* Class and style of a node coloured by a number, on a linear scale. */
@@ -172,8 +182,11 @@ export function pointing(store) {
   return { onpointerover: point, onfocusin: point, onpointerleave: leave, onfocusout: leave };
 }
 
-/* A view that stays as it is while only these values change; by default what is pointed at. */
-export function Still({ store, view, others = ["lit", "query", "key"] }) {
+export const POINTED = ["lit", "query", "key"];
+
+/* A view that stays as it is while only these values change; by default what is pointed at, and
+   what comes of words that are removed. */
+export function Still({ store, view, others = [...POINTED, "mind"] }) {
   return useMemo(view, [store.revision(others)]);
 }
 

@@ -24,28 +24,32 @@ function oddsOf(logOdds) {
   return odds < 1e6 ? count(Math.round(odds.toPrecision(3))) : t`over a million`;
 }
 
-export function Prediction({ store }) {
+/* `children`: the box in which a text is typed. */
+export function Prediction({ store, children }) {
   const { index, maps, shownText } = store;
   const { ranked, predicted } = maps?.prediction(index.classes) ?? { ranked: [] };
-  if (ranked.length === 0) return null;
+  const title = t`Prediction`;
+  if (ranked.length === 0) {
+    return children && html`<${Panel} name="prediction" title=${title}>${children}</${Panel}>`;
+  }
   const found = contributionsOf(store);
   const isOne = maps.values("given") === null;
   const isUnseen = isOne && isUnseenText(shownText);
   const share = isOne ? percent(ranked[0][1]) : "";
-  const facts = factsOf(store, predicted, isUnseen).map(([words, kind]) => {
+  const isUnlike = isUnlikeTraining(index, shownText);
+  const facts = factsOf(store, predicted, isUnseen, isUnlike).map(([words, kind]) => {
     return html`<li class=${kind}>${words}</li>`;
   });
   const listed = html`<ul class="facts-of-text">${facts}</ul>`;
   const isWrong = shownText.label !== null && shownText.label !== predicted; // said first
   const side = isUnseen ? "none" : sideOf(index, predicted, found);
   const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
-  const sure = isOne && !isUnseen && sureOf(index.curve, ranked[0][1]);
-  return html`<${Panel} name="prediction" title=${t`Prediction`}>
+  const sure = isOne && !isUnseen && sureOf(store, ranked[0][1], isUnlike);
+  return html`<${Panel} name="prediction" title=${title}>
     <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
     <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
-    ${isWrong ? [listed, sure] : [sure, listed]}
-    ${found && questionOf(store, found)}
-    <p class="offer" role="status">${found && offerOf(store, found)}</p>
+    <div class="trust-line">${isWrong ? [listed, sure] : [sure, listed]}</div>
+    ${children}
     <ul class="bars classes">${classesOf(store, ranked, found)}</ul>
   </${Panel}>`;
 }
@@ -66,11 +70,25 @@ function isUnseenText({ tokens, special, unknown }) {
   return all <= 0 || (unknown ?? []).length > UNSEEN * all;
 }
 
+/* Whether more of the text is unknown than of nearly all texts of training; null where that was
+   not measured. */
+function isUnlikeTraining({ most_unknown: most = null }, { tokens, special, unknown }) {
+  const all = tokens.length - (special ?? []).length;
+  return most === null ? null : (unknown ?? []).length > most * all;
+}
+
 /* The colours of the class that is asked for, and of the one that it is held against. */
 function sideOf({ classes }, name, found) {
   if (found === null) return "";
   if (name === classes[found.asked]) return "for";
   return name === classes[found.against] ? "against" : "";
+}
+
+/* Which class over which, and a click to what the text itself asks for. */
+export function Question({ store }) {
+  const found = contributionsOf(store);
+  return html`${questionOf(store, found)}
+    <p class="offer" role="status">${offerOf(store, found)}</p>`;
 }
 
 function questionOf(store, { asked, against, shown: { total } }) {
@@ -120,18 +138,19 @@ function offerOf(store, { asked, against }) {
 }
 
 /* What to mind: [words, class] of each line. */
-function factsOf({ shownText, index, maps }, predicted, isUnseen) {
+function factsOf({ shownText, maps, run, shown }, predicted, isUnseen, isUnlike) {
   const { label, tokens, special } = shownText;
   const unknown = shownText.unknown ?? [];
   const facts = [];
   const all = tokens.length - (special ?? []).length;
   const unread = unreadOf(shownText);
+  if (run !== "" && shown === 0) facts.push([t`Nothing is learned yet: this is step 0.`, ""]);
   if (all === 0) facts.push([t`The text is empty.`, "warns"]);
   else if (isUnseen) facts.push([t`It has not seen such words.`, "warns"]);
-  if (unknown.length > 0) {
-    const words = t`${unknown.length} of ${all} tokens are unknown to the model.`;
-    const isUnlike = unknown.length / all > (index.most_unknown ?? 1);
-    facts.push([words + (isUnlike ? t` That is more than in texts of training.` : ""), "warns"]);
+  if (unknown.length > 0 && isUnlike !== false) {
+    const words = t`Unknown to the model: ${unknown.length} of ${all} tokens.`;
+    const more = isUnlike ? t` That is more than in texts of training.` : "";
+    facts.push([words + more, isUnlike ? "warns" : ""]);
   }
   if (isUnseen) {
     const share = percent(Math.max(...maps.values("probabilities")));
@@ -187,11 +206,20 @@ export function nearestTexts(curve, share) {
   return found;
 }
 
-/* A dot for each of these texts, and a sentence. */
-function sureOf(curve, share) {
-  if (!curve) return null;
-  const { texts, right } = nearestTexts(curve, share);
-  if (texts === 0) return html`<p>${t`No validation text was about as sure as this.`}</p>`;
+/* A dot for each of these texts, and a sentence; nothing of what was measured with other heads or
+   at another step. */
+function sureOf({ index, run, shown, ablated }, share, isUnlike) {
+  if (ablated.size > 0) return null;
+  const isMeasured = index.curve && (run === "" || shown === index.best); // a page has no run
+  if (!isMeasured || isUnlike) {
+    const words = isUnlike ? t`How often it is right was not measured on such texts.`
+      : t`How often such answers are right was not measured here.`;
+    return html`<p class="sure note">${words}</p>`;
+  }
+  const { texts, right } = nearestTexts(index.curve, share);
+  if (texts === 0) {
+    return html`<p class="sure note">${t`No labelled text was about as sure as this.`}</p>`;
+  }
   const all = html`<strong>${count(texts)}</strong>`;
   const known = html`<strong>${count(right)}</strong>`;
   const words = share < UNSURE
@@ -203,7 +231,7 @@ function sureOf(curve, share) {
       "✗".repeat(texts - right)
     }</span>
   </span>`;
-  const about = t`validation texts of about this confidence; ✗ were wrong`;
+  const about = t`labelled texts of about this confidence; ✗ were wrong`;
   return html`<div class="sure" title=${about}>
     ${texts <= 4 * MOST && dots}<p>${words}${few}</p>
   </div>`;

@@ -3,7 +3,7 @@
 import { contributionsOf } from "./contributions.js";
 import { LONGEST, linkOf } from "./host.js";
 import { button, download } from "./parts.js";
-import { html, useState } from "./preact.js";
+import { html, useEffect, useRef, useState } from "./preact.js";
 import { count, t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
@@ -16,18 +16,26 @@ export function SaveMenu({ store, askPage }) {
   const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
   const save = async (kind) => {
     const { run, shownText, shown } = store;
-    const name = [run, shownText.name, ...(run ? [`step ${shown}`] : [])];
+    const name = run ? [run, shownText.name, `step ${shown}`] : [shownText.text];
     try {
       say(download(await kinds[kind](store), name, kind.toLowerCase()));
     } catch (error) {
       say(error.message);
     }
   };
+  const menu = useRef(null);
+  const close = (event) => {
+    const isOutside = event.type === "pointerdown" && !menu.current?.contains(event.target);
+    if ((isOutside || event.key === "Escape") && menu.current) menu.current.open = false;
+  };
+  useEffect(() => {
+    ["keydown", "pointerdown"].forEach((kind) => document.addEventListener(kind, close));
+  }, []);
   const copy = () => copyLink(store).then(say, (error) => say(error.message));
   const buttons = Object.keys(kinds).map((kind) => {
     return button(kind, () => save(kind), { title: t`save as ${kind}` });
   });
-  return html`<details class="save">
+  return html`<details class="save" ref=${menu}>
     <summary>${t`Save or share`}</summary>
     <div class="menu">${buttons}
       ${location.protocol !== "about:" && button(t`Copy link`, copy)}
@@ -54,9 +62,6 @@ async function picture() {
   const root = document.documentElement;
   const { width, height } = document.querySelector("main").getBoundingClientRect();
   const copy = root.cloneNode(true);
-  const style = copy.querySelector("head").appendChild(document.createElement("style"));
-  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
-  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
   const controlsOf = (own) => own.querySelectorAll("main :is(textarea, select)");
   controlsOf(root).forEach((control, at) => { // what was typed and chosen is no attribute
     const [option] = control.selectedOptions ?? [];
@@ -68,6 +73,9 @@ async function picture() {
     copy.querySelectorAll("main canvas")[0].replaceWith(image);
   });
   copy.querySelectorAll(LEFT_OUT).forEach((node) => node.remove());
+  const style = copy.querySelector("head").appendChild(document.createElement("style"));
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
+  style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
   const drawing = document.createElementNS(SVG, "svg");
   for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
   drawing.style.fontSize = getComputedStyle(root).fontSize;
@@ -87,7 +95,7 @@ async function picture() {
 function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
-  const { places } = found;
+  const places = found.places.filter(([layer, head]) => found.knows({ layer, head }));
   const names = places.map(([layer, head]) => `layer ${layer} head ${head}`);
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
     const shares = places.map((place) => found.ofHead(...place)[at]);

@@ -130,8 +130,10 @@ const EMPTY = {
   isChoice: false, // whether the next address is a new entry of the history
   runs: [], logdir: "", index: null, maps: null, shown: null, numbers: null, bestNumbers: null,
   learned: null, // words of the run
+  isAllAsked: false, // whether the cells of every head are to be computed, which takes long
   other: null, // {name, step, index, text, maps} of what is compared with; of a run text is null
   errors: {},
+  without: null, // {of, heads}: of these maps, each class's probability with a head off
   reference: null, // {name, probabilities} that those of the shown text are held against
 };
 
@@ -148,6 +150,11 @@ export function isLastLayer(layers, layer) {
   return !isWithin || networkOf(layers[layer]) !== networkOf(layers[layer + 1]);
 }
 
+/* Whether no layer of the same network stands before. */
+export function isFirstLayer(layers, layer) {
+  return layer === 0 || isLastLayer(layers, layer - 1);
+}
+
 /* Layers have their number, of a foreign model's modules too, where it tells them apart. */
 function nameOf(layers, layer) {
   const networks = layers.map(networkOf);
@@ -162,6 +169,11 @@ function nameOf(layers, layer) {
 /* A head as people call it: without its layer where there is one layer. */
 export function headName(layers, layer, head) {
   return layers.length === 1 ? t`head ${head}` : t`${nameOf(layers, layer)} head ${head}`;
+}
+
+/* A head as a key of maps. */
+export function placeOf({ layer, head }) {
+  return `${layer},${head}`;
 }
 
 /* The place of the step that is nearest to `step`, or of the last one. */

@@ -10,19 +10,31 @@ const STATES = [
   ["uniform", t`average`, t`a plain average over the tokens in place of its map`],
   ["zero", t`off`, t`its output set to zero`],
 ];
-const ENOUGH = t`the fewest that are enough over many texts; all others off`;
+const ENOUGH = t`those that came first over many texts; all others off`;
 const NAMED = 4; // heads
 
-/* The three states of a head. */
+/* The three states of a head, a radio group. */
 export function Switch({ store, layer, head }) {
   const own = store.ablated.get(`${layer},${head}`) ?? "on";
+  const put = (state) => store.switchHead(layer, head, state);
   const states = STATES.map(([state, words, title]) => {
-    const pressed = { "data-state": state, "aria-pressed": String(state === own) };
-    const put = () => store.switchHead(layer, head, state);
-    return button(words, put, { name: "state", title, ...pressed });
+    const isOwn = state === own;
+    const about = { role: "radio", "aria-checked": String(isOwn), tabindex: isOwn ? 0 : -1 };
+    return button(words, () => put(state), { name: "state", title, "data-state": state, ...about });
   });
-  const name = store.headName(layer, head);
-  return html`<span class="switch" role="group" aria-label=${name}>${states}</span>`;
+  // One stop of the Tab key: arrow keys choose.
+  const onkeydown = (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: 2, ArrowUp: 2 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const at = (STATES.findIndex(([state]) => state === own) + by) % STATES.length;
+    event.currentTarget.children[at].focus();
+    put(STATES[at][0]);
+  };
+  return html`<span
+    class="switch" role="radiogroup" aria-label=${store.headName(layer, head)}
+    onkeydown=${onkeydown}
+  >${states}</span>`;
 }
 
 /* All heads on, or those alone that are enough over many texts; and which are not on. */

@@ -22,7 +22,8 @@ export function Toolbar({ store, tools }) {
   const chooseText = (text) => store.set({ text: Number(text), pair: null, query: 0, key: null });
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
-      ${page ? html`<h1 dir="auto">${legible(page.title, 200)}</h1>` : runChoice(store)}
+      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(page?.title ?? t`Heads`, 200)}</h1>
+      ${page === null && runChoice(store)}
       ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
       ${isChosen && compareChoice(store, texts)}
       <div class="tools">${tools}</div>

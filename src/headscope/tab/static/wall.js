@@ -1,11 +1,10 @@
 /* The maps of all heads side by side, where there are many of them or no sums: a row a layer, the
-   border as strong as what the head brings; beside them the chosen one. */
+   border as strong as what the head brings. */
 
 import { contributionsOf } from "./contributions.js";
-import { ChosenMap, Scale, Thumbnail, mapOf, mostOf } from "./map.js";
+import { Scale, Thumbnail, mapOf, mostOf } from "./map.js";
 import { Panel, formatSigned } from "./parts.js";
 import { html } from "./preact.js";
-import { Sparkline } from "./history.js";
 import { t } from "./strings.js";
 
 const FEW = 12; // heads, whose maps are all in the table
@@ -27,12 +26,7 @@ export function Wall({ store }) {
     Array.from({ length: of }, (_, head) => cellOf(store, found, most, layer, head))
   }</div>`);
   return html`<${Panel} name="wall" title=${title} about=${about} tools=${tools}>
-    <div class="wall-beside">
-      <div class="wall-rows" tabindex="0" role="group" aria-label=${title}>${rows}</div>
-      ${(found === null || !store.isUnfolded) && html`<${ChosenMap} store=${store}>
-        <${Sparkline} store=${store} />
-      </${ChosenMap}>`}
-    </div>
+    <div class="wall-rows" tabindex="0" role="group" aria-label=${title}>${rows}</div>
   </${Panel}>`;
 }
 
@@ -44,6 +38,6 @@ function cellOf(store, found, most, layer, head) {
   return html`<button
     type="button" class=${sum < 0 ? "wall-cell less" : "wall-cell"} title=${name} aria-label=${name}
     aria-pressed=${String(isChosen)} style=${{ "--strength": strength.toFixed(3) }}
-    onclick=${() => store.chooseHead(layer, head, false)}
+    onclick=${() => store.chooseHead(layer, head)}
   ><${Thumbnail} map=${mapOf(store, layer, head)} /></button>`;
 }

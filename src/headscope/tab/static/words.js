@@ -22,6 +22,11 @@ export function directionOf(text) {
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter) ? "rtl" : "ltr";
 }
 
+/* The class of what belongs to a text of a pair, or to neither. */
+export function sideOf(segment) {
+  return segment === null ? "of-neither" : `of-${"ab"[segment]}`;
+}
+
 /* What is counted, or compared, as the words of a text that has none: runs of letters, or single
    letters of scripts without spaces, as {segment, index}. */
 export function wordsOf(text) {

@@ -21,14 +21,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headscope.data.batching import Batch, TokenBudgetSampler, moved
 from headscope.data.rows import as_list
+from headscope.data.tokenizer import unknown_ids
+from headscope.data.units import ReadText
+from headscope.foreign.pieces import read_pieces
+from headscope.foreign.pretrained import PretrainedClassifier, max_tokens_of
+from headscope.foreign.transformers_files import plain_tokenizer
 from headscope.ground.errors import DataError, first_line, listed, shown, warn
-from headscope.heads.capture import device_of, headed_layers
-from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.capture import NotObservedError, device_of, headed_layers, logits_of
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, ProbeOutput, run_probe, text_of
 from headscope.heads.study import Advance, Study, study, warn_below_chance
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective, Reading
-from headscope.model.pretrained import PretrainedClassifier, max_tokens_of
 from headscope.model.running import (
     accepts,
     are_probabilities,
@@ -36,7 +39,6 @@ from headscope.model.running import (
     lock_of,
     logits_in,
 )
-from headscope.model.transformers_files import plain_tokenizer
 from headscope.record.schema import JOIN, Text
 
 TextOrPair = str | tuple[str, str]
@@ -123,21 +125,23 @@ class SequenceClassifier(PretrainedClassifier):
         readout = self.position_read(*moved(batch, device_of(self)).inputs)
         known = self._with_places(encoded, texts)
         if known is not None:
-            return Probe(text_of(*known, texts, readout=readout), batch)
+            tokenizer, encoding = known
+            read = ReadText(encoding, texts)
+            return Probe(text_of(read, unknown_ids(tokenizer), readout=readout), batch)
         (mask,) = encoded["special_tokens_mask"]
         types = zip(mask, encoded["token_type_ids"][0], strict=True)
         segments = [None if is_special else kind for is_special, kind in types]
         ids = encoded["input_ids"][0]
         tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(ids)]
-        words = [place for place, is_special in enumerate(mask) if not is_special]
+        pieces, words = read_pieces(tokens, mask)
         found = Text(
             name="text",
-            tokens=tokens,
+            tokens=pieces,
             text=JOIN.join(texts),
             segments=segments if len(texts) == 2 else None,
             special=[place for place, is_special in enumerate(mask) if is_special],
             readout=readout,
-            words=[(tokens[place], place, place + 1) for place in words],
+            words=[*words],
         )
         return Probe(found, batch)
 
@@ -194,6 +198,8 @@ class SequenceClassifier(PretrainedClassifier):
         if output.explanation is not None and not isfinite(output.explanation.miss):
             notes["contributions"] = NO_NUMBERS
             warn(f"contributions: {NO_NUMBERS}")
+        if random := randomness(self, probe.batch):
+            return notes | {"logits": random}
         apart = self._apart(text, probe)
         if apart > MOST_APART:
             notes["logits"] = f"differ by {apart:.2g} from those that the model gives by itself"
@@ -293,6 +299,21 @@ class SequenceClassifier(PretrainedClassifier):
             )
         encoded["is_pair"] = is_pair
         return encoded
+
+
+def randomness(model: nn.Module, batch: Batch) -> str:
+    """Return a note, and warn, if two passes of a model in eval mode differ; else ""."""
+    with eval_mode(model), torch.no_grad():
+        first, second = (logits_of(model, batch).float() for _ in range(2))
+    apart = float((first - second).abs().max()) if first.numel() else 0.0
+    if apart <= MOST_APART:
+        return ""
+    note = (
+        f"differ by {apart:.2g} from one pass to the next, in eval mode: something is drawn at "
+        "random, such as by F.dropout without training=self.training; this is one pass"
+    )
+    warn(f"the logits that are explained {note}")
+    return note
 
 
 def unknown_share(tokenizer: Any, texts: Sequence[Sequence[int]]) -> float:

@@ -7,35 +7,27 @@ import inspect
 import json
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, processors
 from torch import nn
 
+from headscope.foreign.pretrained import (
+    build_pretrained,
+    check_kind,
+    max_tokens_of,
+)
 from headscope.ground.errors import ConfigError, first_line, listed
 from headscope.ground.growth import check_growth
 from headscope.ground.mecab import cut_by_mecab, write_tokenizer_json
+from headscope.model.checkpoint import Checkpoint, check_ids, without_padding
 from headscope.model.families import Description
-from headscope.model.pretrained import (
-    build_pretrained,
-    check_kind,
-    import_transformers,
-    max_tokens_of,
-)
+from headscope.model.others import import_transformers
 
 # Both tokenizers are to read it alike.
 SAMPLE = "東京で見た映画は、とても良かった。Ｂｅｒｔ は 2回目"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
-
-
-class Checkpoint(NamedTuple):
-    """What a run starts from; `max_tokens` is what the model can read of a text."""
-
-    folder: Path
-    encoder: Description
-    tokenizer: Tokenizer
-    max_tokens: int
 
 
 def read_by_transformers(key: str, folder: Path) -> Checkpoint:
@@ -56,13 +48,6 @@ def _tokenizer_of(model: Any, theirs: Any) -> Tokenizer:
     tokenizer = plain_tokenizer(theirs)
     check_ids(tokenizer, model.get_input_embeddings().num_embeddings)
     return tokenizer
-
-
-def check_ids(tokenizer: Tokenizer, rows: int) -> None:
-    """Raise a ValueError if a tokenizer has ids for which an embedding has no row."""
-    largest = max(tokenizer.get_vocab().values())
-    if largest >= rows:
-        raise ValueError(f"its tokenizer has ids up to {largest}, its embedding {rows} rows")
 
 
 def why_not_trained(model: nn.Module, theirs: Any) -> str:
@@ -134,16 +119,6 @@ def plain_tokenizer(theirs: Any) -> Tokenizer:
         tokenizer = _mecab_tokenizer(theirs)
     check_growth(write_tokenizer_json(tokenizer))
     return without_padding(tokenizer)
-
-
-def without_padding(tokenizer: Tokenizer) -> Tokenizer:
-    """Let a tokenizer neither pad nor truncate; ValueError for one that marks no start or end."""
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True  # the letters "[SEP]" are letters
-    if not tokenizer.encode("").ids:
-        raise ValueError("its tokenizer marks neither start nor end of a text, as by [CLS]")
-    return tokenizer
 
 
 def _mecab_tokenizer(theirs: Any) -> Tokenizer:

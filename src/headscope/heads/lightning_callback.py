@@ -19,8 +19,7 @@ from headscope.data.batching import Batch
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
 from headscope.ground.files import home
-from headscope.heads.capture import capture, eval_mode, now
-from headscope.heads.integrations.transformers_models import NotObservedError
+from headscope.heads.capture import NotObservedError, capture, eval_mode, now
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import Probe, run_probe, step_arrays
 from headscope.heads.study import draw_samples, measure_attention

@@ -9,12 +9,19 @@ import torch
 from torch import nn
 
 from headscope.attention.functional import AttentionCall
+from headscope.foreign.sequence_classifier import NO_NUMBERS, SequenceClassifier
+from headscope.foreign.transformers_files import why_not_trained
 from headscope.ground.errors import UserError, first_line, listed
-from headscope.heads.capture import ablate, eval_mode, headed_layers, logits_of, observe
+from headscope.heads.capture import (
+    NotObservedError,
+    ablate,
+    eval_mode,
+    headed_layers,
+    logits_of,
+    observe,
+)
 from headscope.heads.contributions import explain
-from headscope.heads.integrations.sequence_classifier import NO_NUMBERS, SequenceClassifier
-from headscope.heads.integrations.transformers_models import NotObservedError
-from headscope.model.transformers_files import why_not_trained
+from headscope.model.families import why_not_opened
 from headscope.record.explanation import MOST_MISSED, Explanation, signed
 
 # What a model that is called in vain raises.
@@ -22,7 +29,7 @@ RAISED = (
     *(ArithmeticError, AssertionError, AttributeError),
     *(LookupError, RuntimeError, TypeError, ValueError),
 )
-EXPORTED = "headscope export writes networks that were trained from scratch, or on model.features"
+EXPORTED = "not promised where transformers computes the network; headscope export tries"
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,9 @@ class Abilities:
         ablated: its heads can be ablated.
         explained: the log-odds of a text are an exact sum of its words and biases.
         trained: `headscope train model.path=` fine-tunes it.
-        exported: `headscope export` writes a run of it as ONNX.
+        opened: that run is our own network, read by `model.features` too; else transformers
+            computes it.
+        exported: `headscope export` writes that run as ONNX.
         missed: what of the log-odds is in no part.
     """
 
@@ -42,6 +51,7 @@ class Abilities:
     ablated: str = ""
     explained: str = ""
     trained: str = ""
+    opened: str = ""
     exported: str = EXPORTED
     missed: float = 0.0
 
@@ -61,12 +71,15 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
     text has the same reason in all.
     """
     found: dict[str, Any] = {"trained": why_not_trained(model, tokenizer)}
+    found["opened"] = found["trained"] or _why_not_opened(model)
+    found["exported"] = EXPORTED if found["opened"] else ""
     try:
         classifier = SequenceClassifier(model, tokenizer)
         batch = classifier.probe(text).batch
     except (UserError, ValueError) as error:
         reason = first_line(error)
-        return Abilities(reason, reason, reason, found["trained"] or reason)
+        trained = found["trained"] or reason
+        return Abilities(reason, reason, reason, trained, found["opened"] or reason)
     shapes: dict[str, list[int]] = {}
 
     def observed() -> str:
@@ -96,6 +109,13 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
 
     found |= {ability.__name__: _reason(ability) for ability in (observed, ablated, explained)}
     return Abilities(**found)
+
+
+def _why_not_opened(model: Any) -> str:
+    try:
+        return why_not_opened(model.config.to_dict())
+    except (AttributeError, TypeError) as error:
+        return first_line(error)
 
 
 def _missed(parts: Explanation) -> str:

@@ -6,17 +6,26 @@ does, with the gradients that the sum needs. Roles tell the rules what a tensor 
 
 import math
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headscope.attention.functional import AttentionCall
-from headscope.heads.places import MOVES
+from headscope.foreign.places import (
+    MOVES,
+    comes_of_text,
+    get_owners,
+    mark,
+    set_owners,
+    tensors_in,
+    texts_in,
+)
 
 FixedGates = Any  # of `heads.fixed_gates`, which stands on these rules
 GATE = "gate"  # the output of an activation, also times or plus a constant
 WEIGHTS = "weights"  # of attention
+ROWS = "rows"  # of integers, one 1 in each
 Rule = Callable[..., Any]
 
 
@@ -161,42 +170,144 @@ def _affine(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: 
 
 def _embedding(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
     vectors: Tensor = func(input, *args, **options)
-    table = args[0] if args else options["weight"]
-    return mode.looked_up(vectors, input, table)  # type: ignore[no-any-return]
+    parts = (input, args[0] if args else options["weight"])
+    # Of torch.embedding the table is first
+    ids, table = reversed(parts) if input.is_floating_point() else parts
+    return mode.looked_up(vectors, ids, table)  # type: ignore[no-any-return]
 
 
-def _token_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
-    is_of_tokens = vectors.ndim == 3 and vectors.shape[:2] == (mode.num_texts, mode.num_tokens)
-    return mode.word(vectors, mode.in_order(vectors.shape[1])) if is_of_tokens else vectors
+def _item(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
+    """Take some numbers, or the rows of a table: input[ids], input.index_select(0, ids)."""
+    index = args[-1] if args else None
+    if isinstance(index, int) and not comes_of_text(input):
+        return _from_python(mode, func, input, *args, **options)
+    is_of_rows = len(args) == 1 or args[0] == 0
+    if not isinstance(index, Tensor) or not is_of_rows or comes_of_text(input):
+        return _moved(mode, func, input, *args, **options)
+    if index.is_floating_point() or index.dtype == torch.bool:
+        return func(input, *args, **options)
+    return mode.looked_up(func(input, *args, **options), index, input)
 
 
-def _text_ids(mode: FixedGates, func: Rule, ids: Tensor) -> Tensor:
-    mode.ids.add(ids)
-    return ids
+def _embedding_bag(mode: FixedGates, func: Rule, /, *args: Any, **options: Any) -> Tensor:
+    """Pool the vectors of ids [B, S], or of [N] from offsets on."""
+    pooled: Tensor = func(*args, **options)
+    if get_owners(args[0]) is None:
+        return pooled
+    arguments = signature(func).bind(*args, **options)
+    arguments.apply_defaults()
+    given = arguments.arguments
+    ids = given["input"]
+    table = given["weight"]
+    vectors = mode.looked_up(table[ids], ids, table).flatten(0, -2)  # [N, D]
+    places = torch.arange(ids.numel(), device=ids.device)
+    starts = places[:: ids.shape[-1]] if given["offsets"] is None else given["offsets"]
+    starts = starts[: len(pooled)].contiguous()
+    bags = torch.searchsorted(starts, places, right=True)  # [N], from 1 on
+    is_own = bags == torch.arange(1, 1 + len(pooled), device=ids.device)[:, None]  # [bags, N]
+    if given["padding_idx"] is not None:
+        is_own &= ids.flatten() != given["padding_idx"]
+    if given["mode"] == "max":
+        rebuilt = vectors.masked_fill(~is_own[..., None], -math.inf).amax(dim=1)
+        return _as_computed(rebuilt.where(rebuilt.isfinite(), 0.0), pooled)
+    weights = given["per_sample_weights"]
+    shares = is_own.to(table.dtype) if weights is None else is_own * weights.flatten()
+    if given["mode"] == "mean":
+        shares = shares / is_own.sum(dim=1, keepdim=True).clamp(min=1)
+    return _as_computed(shares @ vectors, pooled)
 
 
-def _named(
-    mode: FixedGates, func: Rule, name: str, call: AttentionCall, is_last: bool = True
-) -> None:
-    """Find the call by its weights: heads of an attention that uses others are unknown."""
-    if name in mode.named:
-        return  # by an observer within another
-    mode.named[name] = None
-    weights = call.weights()
-    unnamed = [each for each in range(len(mode.calls)) if each not in mode.named.values()]
-    for number in unnamed[-1:] if is_last else unnamed:
-        own = mode.calls[number].weights
-        if own.shape == weights.shape and bool((own - weights).abs().amax() <= 1e-3):
-            mode.named[name] = number
-            return
+def _as_computed(rebuilt: Tensor, output: Tensor) -> Tensor:
+    """Return an output with the gradient of what it was rebuilt as; their difference is missed."""
+    return rebuilt + (output - rebuilt).detach()
 
 
-def _input_vectors(mode: FixedGates, func: Rule, vectors: Tensor) -> Tensor:
-    """Leave out the layers of a frozen encoder: its biases are added before the first layer."""
-    mode.calls.clear()
-    mode.named.clear()
-    mode.biases = [(0, leaf) for _, leaf in mode.biases]
-    return vectors
+def _one_hot(mode: FixedGates, func: Rule, ids: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Rows that pick those of a table; they are integers, so vectors of tokens only once floats."""
+    rows: Tensor = func(ids, *args, **options)
+    owners = get_owners(ids)
+    return rows if owners is None else _with_role(set_owners(rows, owners), ROWS)
+
+
+def _added_at(
+    mode: FixedGates, func: Rule, input: Tensor, dim: int, index: Tensor, *args: Any, **options: Any
+) -> Tensor:
+    """Add numbers at the places of ids, as scatter_add and index_add do: a word adds its own."""
+    owners = get_owners(index)
+    added = args[0] if args else None
+    if owners is not None and isinstance(added, Tensor) and not comes_of_text(added):
+        # scatter_add takes as many as there are ids
+        added = added[tuple(map(slice, index.shape))] if index.ndim == added.ndim else added
+        is_by_row = index.ndim == added.ndim or dim == 0
+        args = (mode.word(added, owners) if is_by_row else added, *args[1:])
+    return func(input, dim, index, *args, **options)  # type: ignore[no-any-return]
+
+
+def _set_item(mode: FixedGates, func: Rule, input: Tensor, index: Any, value: Any) -> None:
+    """Write some numbers, as a decoder's ids are shifted: what is written keeps its owners."""
+    func(input, index, value)
+    texts = texts_in([*tensors_in([input, value])])
+    if depends(input) or not texts:
+        return
+    none = mode.no_owners(input)
+    before, own = (get_owners(it) if comes_of_text(it) else none for it in (input, value))
+    mark(input, texts, None)
+    if none is not None and before is not None and own is not None:
+        owners = before.clone()
+        owners[index] = own if comes_of_text(value) else none[index]
+        set_owners(input, owners)
+
+
+def _padded(
+    mode: FixedGates, func: Rule, /, input: Tensor, pad: Any, *args: Any, **options: Any
+) -> Tensor:
+    """Pad; numbers that are added to ids are of no token. Of vectors windows may be made."""
+    padded: Tensor = func(input, pad, *args, **options)
+    own = get_owners(input)
+    none = mode.no_owners(padded)
+    if own is not None and none is not None and not depends(padded):
+        moved = func(own, pad, args[0] if args else "constant", *[-1] * (len(args) > 1))
+        set_owners(padded, torch.where(moved < 0, none, moved))
+    return padded
+
+
+def _quantized_linear(
+    mode: FixedGates, func: Rule, input: Tensor, packed: Any, **options: Any
+) -> Tensor:
+    """Compute x W^T + b as quantize_dynamic has it: W is rounded, and so is x."""
+    output: Tensor = func(input.detach(), packed, **options)
+    if not depends(input):
+        return output
+    weight, bias = packed.unpack()
+    weight = weight.dequantize() if weight.is_quantized else weight
+    parts = (weight.detach().to(input.dtype), None if bias is None else bias.detach())
+    rebuilt = _linear(mode, torch.nn.functional.linear, input, *parts)
+    return _as_computed(rebuilt, output)
+
+
+def _detached(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
+    """Let the gradient pass: what does not learn is read all the same."""
+    if not depends(input):
+        return func(input, *args, **options)
+    return _same(mode, Tensor.view_as, input, input)
+
+
+def _gradient_flag(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
+    return input if depends(input) else func(input, *args, **options)
+
+
+def _from_python(mode: FixedGates, func: Rule, *args: Any, **options: Any) -> Tensor:
+    made: Tensor = func(*args, **options)
+    return mode.from_python(made) if mode.python_has_ids else made
+
+
+def _numbers(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Any:
+    """Leave torch, as by tolist and numpy; not by the length of a text alone."""
+    numbers = func(input.detach(), *args, **options)
+    is_of_words = input.numel() > 1 or get_owners(input) is not None
+    if texts_in([input]) and is_of_words and not isinstance(numbers, Tensor):  # as x.int() is
+        mode.python_has_ids = True
+    return numbers
 
 
 def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -208,7 +319,9 @@ def _activation(mode: FixedGates, func: Rule, input: Tensor, *args: Any, **optio
         start = func(input.new_zeros([1] * input.ndim), *args, **options)  # f(0)
         gate = (output - start) / input.masked_fill(input == 0, 1.0)  # 0 at x = 0
     result = input * gate
-    if bool(start != 0):
+    if bool((start != 0).any()):
+        if any(map(depends, tensors_in((*args, *options.values())))):
+            mark(start, texts_in([]), None)  # as a bound of clamp may be
         result = result + mode.constant(start, result)
     return _of_base(_with_role(result, GATE), input)  # type: ignore[no-any-return]
 
@@ -293,16 +406,18 @@ def _filled(mode: FixedGates, func: Rule, input: Tensor, mask: Tensor, value: An
 
 def _joined(mode: FixedGates, func: Rule, tensors: Any, *args: Any, **options: Any) -> Any:
     like = next(filter(depends, tensors), None)
-    if like is None:
-        return func([mode.as_word(each) for each in tensors], *args, **options)
-    tensors = [each if depends(each) else mode.constant(each, like, True) for each in tensors]
-    joined = func(tensors, *args, **options)
-    return mode.join_owners(joined, tensors, *args, **options)
+    if like is not None:
+        tensors = [each if depends(each) else mode.constant(each, like, True) for each in tensors]
+    dim = options.get("axis", args[0] if args else options.get("dim", 0))
+    return mode.join_owners(func(tensors, *args, **options), tensors, dim)
 
 
 def _same(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
     """Change the type, or nothing."""
-    return _of_base(_with_role(func(input, *args, **options), _role(input)), input)
+    result = func(input, *args, **options)
+    if _role(input) == ROWS and result.is_floating_point():
+        return mode.word(result, get_owners(input))
+    return _of_base(_with_role(result, _role(input)), input)
 
 
 def _moved(mode: FixedGates, func: Rule, input: Any, *args: Any, **options: Any) -> Any:
@@ -334,11 +449,6 @@ def _einsum(mode: FixedGates, func: Rule, equation: Any, *operands: Any) -> Tens
     return torch.einsum(f"{first}{queries[0]}{last}->{result}", outputs)
 
 
-# What may be done to the vectors of positions before they are added to those of words
-ADDED_LATER = MOVES | {
-    *("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "div", "truediv"),
-    *("to", "type_as", "float", "contiguous", "clone", "dropout", "cat", "concat", "get", "size"),
-}
 RULES: dict[str, Rule] = {
     "softmax": _softmax,
     "scaled_dot_product_attention": _attention,
@@ -347,10 +457,8 @@ RULES: dict[str, Rule] = {
     "linear": _linear,
     "addmm": _addmm,
     "embedding": _embedding,
-    "token_vectors": _token_vectors,
-    "text_ids": _text_ids,
-    "input_vectors": _input_vectors,
-    "named_attention": _named,
+    "embedding_bag": _embedding_bag,
+    "one_hot": _one_hot,
     "where": _choice,
     "masked_fill": _filled,
     "pow": _power,
@@ -365,6 +473,15 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("to", "type_as", "float", "contiguous", "clone", "dropout"), _same),
     **dict.fromkeys(("half", "bfloat16", "double", "type", "nan_to_num"), _same),
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", *MOVES), _moved),
+    **dict.fromkeys(("getitem", "index_select"), _item),
+    **dict.fromkeys(("scatter_add", "index_add"), _added_at),
+    **dict.fromkeys(("linear_dynamic", "linear_dynamic_fp16"), _quantized_linear),
+    **dict.fromkeys(("detach", "data"), _detached),
+    **dict.fromkeys(("tolist", "numpy", "array", "item", "int", "index"), _numbers),
+    "requires_grad": _gradient_flag,
+    **dict.fromkeys(("tensor", "as_tensor"), _from_python),
+    "setitem": _set_item,
+    "pad": _padded,
     "einsum": _einsum,
     **dict.fromkeys(("min", "max", "minimum", "maximum"), _clamped),
     **dict.fromkeys(

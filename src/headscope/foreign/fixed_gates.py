@@ -14,8 +14,10 @@ Conservative Propagation, sections 3 and 4). `headscope.heads.contributions` tak
 
 Functions are intercepted, not classes (torch.overrides.TorchFunctionMode), and the model is not
 changed. A tensor depends on the text's tokens where it requires a gradient: parameters are
-constants here. What a rule of this file does not cover, such as the product of two such tensors
-neither of which is a gate, leaves a miss, which is computed and shown.
+constants here, and neither `detach` nor `no_grad` ends a path. What comes of the text in another
+way (`headscope.foreign.places`), such as a table of pairs of ids, is no constant of the network: it
+belongs to a token, or is a part of what is missed. So is what a rule does not cover, such as the
+product of two such tensors neither of which is a gate. The miss is computed and shown.
 
 Shape letters: B texts, T tokens, H heads, Q queries, K keys, E head width, D width, N gradients.
 """
@@ -26,24 +28,39 @@ from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
+from torch.overrides import (
+    TorchFunctionMode,
+    handle_torch_function,
+    has_torch_function,
+)
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from headscope.attention.functional import AttentionCall
-from headscope.heads.gate_rules import ADDED_LATER, RULES
-from headscope.heads.places import (
+from headscope.foreign.gate_rules import RULES
+from headscope.foreign.places import (
     MOVES,
     NONE,
+    UNKNOWN,
     Owners,
-    TextIds,
-    carry_owners,
+    carry,
+    comes_of_text,
     expanded_owners,
+    first_tokens,
     get_owners,
+    is_within,
+    mark,
     owners_of,
     set_owners,
+    texts_of,
     varies,
 )
+from headscope.heads.capture import named_attention
+from headscope.model.frozen import input_vectors
+
+# By which attributes are known that are read or set, such as x.mT
+ATTRIBUTES = {"get": MOVES | {"data"}, "set": {"requires_grad"}}
 
 
 class HeadOutputs(NamedTuple):
@@ -59,14 +76,12 @@ class FixedGates(TorchFunctionMode):
     """Hold the gates fixed of what runs in the block, and list the leaves of its gradients.
 
     A vector belongs to the token whose id was looked up, and a constant that is added to it, if it
-    is another for each token, too (`headscope.heads.places`). Where ids are unknown, places are
-    tokens.
+    is another for each token, too (`headscope.foreign.places`). What the model is called with goes
+    through `given` in the block.
 
     Args:
         num_texts: B.
         num_tokens: T.
-        ids: of the text, negative at padding; None if unknown.
-        starts: ids with which a decoder begins.
 
     Attributes:
         words: vectors of tokens.
@@ -76,24 +91,17 @@ class FixedGates(TorchFunctionMode):
         named: of each observed layer and run of it, the number of its call; None if unknown.
     """
 
-    def __init__(
-        self,
-        num_texts: int,
-        num_tokens: int,
-        ids: Tensor | None = None,
-        starts: frozenset[int] = frozenset(),
-    ) -> None:
+    def __init__(self, num_texts: int, num_tokens: int) -> None:
         super().__init__()
         self.num_texts = num_texts
         self.num_tokens = num_tokens
-        self.ids = TextIds(num_texts, num_tokens, starts)
-        if ids is not None:
-            self.ids.add(ids)
         self.words: list[Tensor] = []
         self.biases: list[tuple[int, Tensor]] = []
         self.calls: list[HeadOutputs] = []
         self.named: dict[str, int | None] = {}
-        self._sequences: list[Owners] = []  # [B, S] of each that was looked up
+        self.python_has_ids = False  # they were read as numbers, and may come back as a new tensor
+        self._given: list[Tensor] = []  # all that are marked, such as ids
+        self._read: dict[int, tuple[frozenset[int], Tensor]] = {}  # texts and table, by address
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -119,16 +127,14 @@ class FixedGates(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Compute a function by its rule, if it has one."""
-        name = _name_of(func)
         args = tuple(map(_without_gradient, args))
         kwargs = {key: _without_gradient(value) for key, value in (kwargs or {}).items()}
-        if name not in ADDED_LATER:
-            args = tuple(map(self.as_word, args))
-            kwargs = {key: self.as_word(value) for key, value in kwargs.items()}
-        result = self._computed(name, func, args, kwargs)
-        is_new = isinstance(result, Tensor) and get_owners(result) is None
-        if is_new and (result.requires_grad or name in ADDED_LATER):
-            carry_owners(name, func, args, kwargs, result)
+        if (door := DOORS.get(func)) is not None:
+            return door(self, *args, **kwargs)
+        name = _name_of(func)
+        with torch.inference_mode(False):  # gradients are on in it
+            result = self._computed(name, func, args, kwargs)
+            carry(name, func, args, kwargs, result)
         return result
 
     def _computed(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -140,37 +146,77 @@ class FixedGates(TorchFunctionMode):
                 return _inside(func)(*args, **kwargs)
         return func(*args, **kwargs)
 
+    def mark_given(self, inputs: Any, padding: Tensor | None = None) -> Any:
+        """Return what a model is called with, its tensors marked as the text's.
+
+        Integers [B, T, ...] and vectors [B, T, D] have a place for each token, or several tensors
+        together have; what is padding is of none. Other tensors are of the text at large.
+        """
+        self.python_has_ids = False
+        leaves, structure = tree_flatten(inputs)
+        tensors = {at: each for at, each in enumerate(leaves) if isinstance(each, Tensor)}
+        starts = first_tokens(tensors, self.num_tokens)
+        for at, tensor in tensors.items():
+            owners = None
+            if at in starts and len(tensor) == self.num_texts:
+                tokens = torch.arange(tensor.shape[1], device=tensor.device) + starts[at]
+                tokens = tokens.expand(self.num_texts, -1)
+                if padding is not None and padding.shape == tokens.shape:
+                    tokens = tokens.masked_fill(padding, NONE)
+                owners = owners_of(tokens, self.num_tokens)
+            if tensor.is_floating_point() and owners is not None:
+                leaves[at] = self.word(tensor, owners)
+                continue
+            # Parts of one text are read from one table, and equal texts; others are not
+            is_part = owners is not None and tensor.shape[1] != self.num_tokens
+            text = NONE if is_part else self._number_of(tensor)
+            leaves[at] = mark(tensor.view_as(tensor), frozenset([text]), owners)
+            self._given.append(leaves[at])
+        return tree_unflatten(leaves, structure)
+
     def word(self, vectors: Tensor, owners: Owners) -> Tensor:
         """Return the same vectors of tokens, as a leaf."""
         leaf = vectors.detach().clone().requires_grad_()
         self.words.append(set_owners(leaf, owners))
         return set_owners(leaf.clone(), owners)  # so that it may be changed in place
 
-    def as_word(self, value: Any) -> Any:
-        """Return a lookup whose tokens are unknown as words, if it is added to none.
-
-        Unless ids of the text were found: then it is something else, such as virtual tokens.
-        """
-        if get_owners(value) is None or value.requires_grad or self.ids.is_read:
-            return value
-        return self.word(value, get_owners(value))  # type: ignore[arg-type]
-
-    def looked_up(self, vectors: Tensor, ids: Tensor, table: Tensor) -> Tensor:
-        """Return vectors that belong to ids [B, S], [S, B] or, of one text, [S]."""
-        B = self.num_texts
-        rows = [ids, ids.T] if ids.ndim == 2 else [ids[None]]
-        if ids.is_floating_point() or ids.ndim > 2 or not any(len(each) == B for each in rows):
+    def looked_up(self, vectors: Tensor, ids: Int[Tensor, "..."], table: Tensor) -> Tensor:
+        """Return vectors of a table that belong to the tokens of ids, if these are of the text."""
+        ids = self.from_python(ids) if self.python_has_ids else ids
+        texts = texts_of(ids)
+        if not texts or vectors.requires_grad or not vectors.is_floating_point():
             return vectors
-        for each in rows:
-            tokens = self.ids.tokens(each, table) if len(each) == B else None
-            if tokens is not None:
-                owners = owners_of(tokens, self.num_tokens)
-                self._sequences.append(owners)
-                return self.word(vectors, owners.T if each is not ids else owners)
-        if ids.ndim == 2 and ids.numel() >= B * self.num_tokens:
-            owners = self.in_order(max(ids.shape) if B == 1 else ids.numel() // B)
-            set_owners(vectors, owners if len(ids) == B else owners.T)
-        return vectors
+        before, _ = self._read.setdefault(table.data_ptr(), (texts, table))
+        if before.isdisjoint(texts):
+            raise ValueError(
+                f"tokens: expected those of all texts that the module reads, one after the other, "
+                f"got {self.num_tokens}, of one of them"
+            )
+        if (owners := get_owners(ids)) is None:
+            return mark(vectors, texts, None)
+        return self.word(vectors, owners)
+
+    def from_python(self, numbers: Tensor) -> Tensor:
+        """Return a tensor of numbers that may be those of the text, which Python had."""
+        if comes_of_text(numbers):
+            return numbers
+        number = self._number_of(numbers)
+        known = self._given[number] if number < len(self._given) else None
+        return mark(numbers.view_as(numbers), texts_of(known) or UNKNOWN, get_owners(known))
+
+    def _number_of(self, tensor: Tensor) -> int:
+        """Return the number of the given tensor that a tensor equals; else the next number."""
+        for number, each in enumerate(self._given):
+            if each.shape == tensor.shape and bool((each == tensor).all()):
+                return number
+        return len(self._given)
+
+    def no_owners(self, like: Tensor) -> Owners | None:
+        """Return the owners of numbers that are of no token, if it is known of which texts."""
+        if self.num_texts > 1 and like.shape[:1] != (self.num_texts,):
+            return None
+        owners = self.in_order(self.num_tokens + 1)[:, -1].to(like.device)  # [B]
+        return expanded_owners(owners, like.shape) if like.ndim else owners[0]
 
     def in_order(self, places: int) -> Owners:
         """Return the owners [B, S] of places that are the tokens; some models pad by themselves."""
@@ -203,19 +249,19 @@ class FixedGates(TorchFunctionMode):
     ) -> Float[Tensor, "N B T_and_1"]:
         """Return the sums of what belongs to each token, and of what is of none, on the CPU."""
         owners: Tensor = get_owners(leaf)  # type: ignore[assignment]
-        if owners.stride(-1) == 0:
+        if owners.ndim and owners.stride(-1) == 0:
             owners = owners[..., 0]
             products = products.sum(dim=-1)
         size = (self.num_texts, self.num_tokens + 1)
         sums = torch.zeros(len(products), math.prod(size), dtype=torch.float64)
-        sums.index_add_(1, owners.flatten().cpu(), products.flatten(1).cpu().double())
+        products = products.reshape(len(products), -1)
+        sums.index_add_(1, owners.flatten().cpu(), products.cpu().double())
         return sums.view(len(products), *size)
 
     def of_leaves(
-        self, gradients: Sequence[Float[Tensor, "N ..."]]
+        self, gradients: Sequence[Float[Tensor, "N ..."]], N: int
     ) -> tuple[Float[Tensor, "N B T"], Float[Tensor, "N B layers_and_1"]]:
         """Return each leaf times its gradients: of the tokens, and of the biases of each layer."""
-        N = len(gradients[0])
         B = self.num_texts
         biases = torch.zeros(N, B, len(self.calls) + 1, dtype=torch.float64)
         words = torch.zeros(N, B, self.num_tokens, dtype=torch.float64)
@@ -236,21 +282,24 @@ class FixedGates(TorchFunctionMode):
         """
         if not isinstance(constant, Tensor):
             constant = torch.tensor(float(constant), dtype=like.dtype, device=like.device)
-        word = self.as_word(constant)
-        if word is not constant:  # the vector of one token, as [CLS] is read in the last layer
-            return word
+        is_of_text = comes_of_text(constant)
+        owners = get_owners(constant)
         constant = constant.detach().to(like.dtype)
         if constant.numel() == 0 or not bool(constant.isfinite().all()):
             return constant  # nothing; or what hides the numbers that it is added to
-        owners = self._owners_of(like)
+        if owners is not None:
+            return self.word(constant, owners)
+        owners = get_owners(like)
         shape = like.shape
         if constant.ndim == like.ndim and constant.shape[:-1] == shape[:-1]:  # it may be joined
             shape = constant.shape if constant.shape[-1] > 1 else shape
             owners = None if owners is None else owners[..., :1].expand(shape)
-        is_within = owners is not None and _is_within(constant.shape, shape)
-        is_within = is_within and (constant.shape == shape or not is_joined)
-        if is_within and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
+        fits = owners is not None and is_within(constant.shape, shape)
+        fits = fits and (constant.shape == shape or not is_joined)
+        if fits and varies(owners, constant, self.num_tokens):  # type: ignore[arg-type]
             return self.word(constant.expand(shape), owners)  # type: ignore[arg-type]
+        if is_of_text:
+            return constant  # of no token, and no bias: it is missed
         if self.num_texts > 1:
             sizes = [self.num_texts, *[1] * (like.ndim - 1)]
             if like.ndim < 2 or like.shape[0] != self.num_texts:
@@ -259,17 +308,6 @@ class FixedGates(TorchFunctionMode):
         leaf: Tensor = constant.clone().requires_grad_()
         self.biases.append((len(self.calls), leaf))
         return leaf
-
-    def _owners_of(self, like: Tensor) -> Owners | None:
-        """Return who owns the numbers of a tensor, or of the last sequence of its size."""
-        owners = get_owners(like)
-        if owners is None and like.ndim == 3:
-            sequences = [each for each in self._sequences if each.shape == like.shape[:2]]
-            if sequences:
-                owners = sequences[-1]
-            elif like.shape[:2] == (self.num_texts, self.num_tokens):
-                owners = self.in_order(self.num_tokens).to(like.device)
-        return None if owners is None else expanded_owners(owners, like.shape)
 
     def attended(self, weights: Tensor, values: Tensor, head_outputs: Tensor) -> Tensor:
         """Note a call of attention; texts and heads may be in one dimension."""
@@ -284,18 +322,41 @@ class FixedGates(TorchFunctionMode):
         self.calls.append(call)
         return passed_on
 
+    def name_call(self, name: str, call: AttentionCall, is_last: bool = True) -> None:
+        """Find a call that was observed: by its output, which is the same, or by its weights.
 
-def _is_within(shape: Sequence[int], outer: Sequence[int]) -> bool:
-    """Return whether a tensor of a shape is broadcast to the other one."""
-    pairs = zip(reversed(shape), reversed(outer), strict=False)
-    return len(shape) <= len(outer) and all(size in (1, other) for size, other in pairs)
+        Heads of an attention that uses others are unknown.
+        """
+        if name in self.named:
+            return  # by an observer within another
+        self.named[name] = None
+        unnamed = [each for each in range(len(self.calls)) if each not in self.named.values()]
+        for number in unnamed[-1:] if is_last else unnamed:
+            own = self.calls[number]
+            if tuple(own.weights.shape) == call.shape and _is_same(own, call):
+                self.named[name] = number
+                return
+
+    def start_layers(self, vectors: Tensor) -> Tensor:
+        """Leave out the layers of a frozen encoder: its biases are added before the first layer."""
+        self.calls.clear()
+        self.named.clear()
+        self.biases = [(0, leaf) for _, leaf in self.biases]
+        return vectors
+
+
+def _is_same(own: HeadOutputs, call: AttentionCall) -> bool:
+    outputs = call.head_outputs
+    if outputs is not None and own.passed_on.numel() == outputs.numel():  # in types that round, too
+        return torch.equal(own.passed_on.reshape(outputs.shape), outputs)
+    return bool((own.weights - call.weights()).abs().amax() <= 1e-3)
 
 
 def _name_of(func: Any) -> str:
     """Return the name by which a function has a rule: that of add is that of __add__ and add_."""
     name: str = getattr(func, "__name__", "").strip("_")
     attribute = getattr(getattr(func, "__self__", None), "__name__", "")  # such as x.mT
-    return attribute if name == "get" and attribute in MOVES else name
+    return attribute if attribute in ATTRIBUTES.get(name, ()) else name
 
 
 def _without_gradient(value: Any) -> Any:
@@ -319,14 +380,19 @@ def _inside(func: FunctionType) -> FunctionType:
     return copy
 
 
-def named_attention(name: str, call: AttentionCall, is_last: bool = True) -> None:
-    """Name a call of attention that an observer was shown, which is the last, if it is in time."""
-    if has_torch_function_unary(call.like):
-        handle_torch_function(named_attention, (call.like,), name, call, is_last)
+# What other modules tell the FixedGates that is active; elsewhere these do nothing
 
 
-def token_vectors(vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-    """Mark vectors that a model is called with as those of the tokens; elsewhere they stay."""
-    if has_torch_function_unary(vectors):
-        return handle_torch_function(token_vectors, (vectors,), vectors)
-    return vectors
+def given(inputs: Any, padding: Tensor | None = None) -> Any:
+    """Mark what a model is called with, tensors in any order and nesting, as the text's."""
+    tensors = [each for each in tree_leaves(inputs) if isinstance(each, Tensor)]
+    if has_torch_function(tensors):
+        return handle_torch_function(given, tensors, inputs, padding)
+    return inputs
+
+
+DOORS: dict[Any, Any] = {
+    given: FixedGates.mark_given,
+    named_attention: FixedGates.name_call,
+    input_vectors: FixedGates.start_layers,
+}

@@ -7,8 +7,7 @@ and its own weights it is opened without the checkpoint.
 Shape letters: B texts, T tokens of the longest, C classes.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscope.ground.errors import ConfigError, first_line, listed
+from headscope.ground.errors import ConfigError, listed
+from headscope.model.checkpoint import errors_of
 from headscope.model.families import Description
+from headscope.model.others import import_transformers
 from headscope.model.running import accepts, eval_mode, hooks_kept, logits_in
-from headscope.settings.config import NO_TRANSFORMERS, ModelConfig
+from headscope.settings.config import ModelConfig
 
 TokenIds = Int[Tensor, "B T"]
 
@@ -143,28 +144,6 @@ class PretrainedClassifier(Pretrained):
         is_read = (gradient[0] != 0).any(dim=-1)  # [T]
         positions = is_read.nonzero().flatten().tolist()
         return positions[0] if len(positions) == 1 else None
-
-
-def import_transformers(key: str) -> Any:
-    """Return the library, without its notes and progress bars; ConfigError if it is missing."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError(f"{key}: {NO_TRANSFORMERS}") from error
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    return transformers
-
-
-@contextmanager
-def errors_of(key: str, path: str) -> Iterator[None]:
-    """Make one line of what transformers raises, which are many classes."""
-    try:
-        yield
-    except (ConfigError, MemoryError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # panics of libraries in Rust are no Exception
-        raise ConfigError(f"{key}={path}: {first_line(error)}") from error
 
 
 def build_pretrained(

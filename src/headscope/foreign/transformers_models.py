@@ -39,9 +39,9 @@ from headscope.attention.functional import (
     causal_mask,
     masked_softmax,
 )
+from headscope.heads.capture import NotObservedError, Observer
 from headscope.model.running import Runs, hooks_kept
 
-Observer = Callable[[str, AttentionCall], None]  # called with the layer's name
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 Queries = Float[Tensor, "B H Q E"]
 Keys = Float[Tensor, "B G K E"]  # values too
@@ -49,10 +49,6 @@ HeadOutputs = Float[Tensor, "B Q H E"]
 KNOWN = ("sdpa", "eager")
 EAGER = "eager_attention_forward"  # of a model's file
 MAPS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
-
-
-class NotObservedError(ValueError):
-    """The attention of a model cannot be observed or changed; the message names its class."""
 
 
 def is_watched(model: nn.Module) -> bool:

@@ -1,1 +1,0 @@
-"""Attention of models that are not ours: callbacks of trainers, classifiers of transformers."""

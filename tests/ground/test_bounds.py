@@ -1,0 +1,88 @@
+"""No small file of rows fills the memory: rows, columns and packed files are bounded, and the message says what to do."""
+
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import openpyxl
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import write_table
+
+from headscope.data.rows import read_rows
+from headscope.data.source import load_source
+from headscope.ground.errors import DataError
+from headscope.settings.config import DataConfig
+
+LONG = b"a" * 2**24
+
+
+def parquet(path: Path, rows: int, text: str) -> None:
+    table = pa.table({"text": [text] * rows, "label": ["x"] * rows})
+    write_table(table, path, compression="zstd", row_group_size=rows)
+
+
+def sheet(path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active["A1"] = "text"
+    book.active["XFD1048576"] = "a"  # rows x columns are 17 thousand million
+    book.save(path)
+
+
+CASES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cell.csv.gz": (
+        lambda path: path.write_bytes(gzip.compress(b"text\n" + 2 * LONG, 1)),
+        "row 0: expected at most 16,777,216 characters in a row",
+    ),
+    "lines.csv.gz": (
+        lambda path: path.write_bytes(gzip.compress(b'text\n"' + b"a\n" * 2**23 + b'"', 1)),
+        "row 0: expected at most 16,777,216 characters in a row",
+    ),
+    "line.txt": (
+        lambda path: path.write_bytes(LONG + b"aa"),
+        "row 0: expected at most 16,777,216 characters in a row",
+    ),
+    "rows.jsonl.xz": (
+        lambda path: path.write_bytes(lzma.compress(b'{"text":"%b"}\n' % LONG[:9_000] * 15_000, preset=0)),
+        "holds far more than its size; unpack it, if that is right",
+    ),
+    "list.json": (
+        lambda path: path.write_bytes(b"[" + b" " * 2**26 + b"]"),
+        "expected at most 67,108,864 characters of json; write an object a line, as .jsonl",
+    ),
+    "columns.csv": (
+        lambda path: path.write_bytes(b",".join(b"%d" % number for number in range(4_097))),
+        "expected at most 4,096 columns, got 4,097",
+    ),
+    "ragged.csv": (
+        lambda path: path.write_bytes(
+            b",".join(b"%d" % number for number in range(4_096)) + b"\na" * 5_000
+        ),
+        "has 1 cells, as most rows; the first has 4,096",
+    ),
+    "dictionary.parquet": (
+        lambda path: parquet(path, 200, "a" * 2**20),
+        "holds far more than its size; write it as csv, if that is right",
+    ),
+    "cell.parquet": (lambda path: parquet(path, 1, "a" * (2**26 + 1)), "characters in a cell"),
+    "sheet.xlsx": (sheet, "cannot be read as xlsx: it takes more than 1.5 GB or a minute; save it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_small_file_that_holds_much_is_an_error(tmp_path: Path, name: str) -> None:
+    write, words = CASES[name]
+    write(tmp_path / name)
+    with pytest.raises(DataError, match=words.replace(".", r"\.")):
+        for _ in read_rows(str(tmp_path / name)):
+            pass
+    if name.endswith(".parquet"):  # which `datasets` reads
+        with pytest.raises(DataError, match=words.replace(".", r"\.")):
+            load_source(DataConfig(path=str(tmp_path / name), cache_dir=str(tmp_path / "cache")))
+
+
+def test_rows_within_the_bounds_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv.gz"
+    path.write_bytes(gzip.compress(b"text,b\n" + 3 * (LONG[:-20] + b",\n"), 1))
+    assert [len(row["text"]) for row in read_rows(str(path))] == [len(LONG) - 20] * 3
