@@ -266,7 +266,7 @@ def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
     ]
     given = {*chain.from_iterable(answers)}
     names = _names(run, given)
-    if unknown := sorted(given - {*names, ""}):
+    if names and (unknown := sorted(given - {*names, ""})):
         warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
     return [[names.get(name, name) for name in answer] for answer in answers]
 
