@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from bert_family import VOCABULARY, WIDTH, peer
-from headscope.heads.answer import layer_titles
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.contributions import decompose, share_among_heads
 from headscope.model.architecture import architecture_from
@@ -15,6 +14,7 @@ from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.frozen import FrozenLayers
 from headscope.model.opened import frozen_layers, translated
 from headscope.settings.config import ModelConfig
+from headscope.record.explanation import layer_titles
 
 MEMBERS, CLASSES, HEADS = 3, 2, 2
 IDS = torch.tensor([[5, 6, 7, 8, 9], [5, 9, 8, 7, 0]])

@@ -1,5 +1,7 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +21,7 @@ from headscope.data.columns import (
     lists_in_text,
     numbers,
     split_labels,
+    text_columns,
     text_rows,
 )
 from headscope.data.rows import read_own
@@ -213,26 +216,38 @@ def _answers(
     is_learned = learned_by(other, scored.texts)
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
-    return [each.labels for each in other.predict(scored.texts)], is_learned
+    names = _names(run, other.labels)
+    lacking = sorted({*run.labels} - {*names.values()})
+    besides = sorted({*other.labels} - {*names})
+    if lacking or besides:
+        differ = f"{listed(lacking) or 'none'} missing, {listed(besides) or 'none'} besides"
+        warn(f"against={path}: it has other classes, {differ}; texts of these count as wrong")
+    answers = [each.labels for each in other.predict(scored.texts)]
+    return [[names.get(name, name) for name in answer] for answer in answers], is_learned
 
 
 def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
     """Return the column `prediction` of a file that has a row for each text."""
 
     def fits(rows: list[Row]) -> bool:
-        answers = _predictions(rows, f"against={path}", run)
+        with warnings.catch_warnings():  # said of the rows that are taken
+            warnings.simplefilter("ignore")
+            answers = _predictions(rows, f"against={path}", run)
         return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
 
     rows = read_own(path, "prediction", fits)
     if len(rows) != len(texts):
         expected = f"expected a row for each of {len(texts)} texts"
         raise DataError(f"against={path}: {expected}, got {len(rows)}")
-    column = run.config.data.text_column
-    for number, (row, (text, *_)) in enumerate(zip(rows, texts, strict=True)):
-        given = row.get(column, text)
-        cell = csv_cell(text)
-        if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
-            raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
+    columns = text_columns(run.config.data)
+    if rows and not {*columns} & rows[0].keys():
+        warn(f"against={path}: has no column {columns[0]!r}, so its rows are taken in their order")
+    for number, (row, parts) in enumerate(zip(rows, texts, strict=True)):
+        for column, text in zip(columns, parts, strict=True):
+            given = row.get(column, text)
+            cell = csv_cell(text)
+            if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
+                raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
     return _predictions(rows, f"against={path}", run)
 
 
@@ -249,12 +264,24 @@ def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
     answers = [
         [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
     ]
-    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
-    unguarded = {name: from_csv_cell(name) for name in {*chain.from_iterable(answers)}}
-    numbers = class_numbers(run.labels, [*unguarded, *unguarded.values()])
-    names = {name: run.labels[number] for name, number in numbers.items()}
-    names = {name: names[bare] for name, bare in unguarded.items() if bare in names} | names
+    given = {*chain.from_iterable(answers)}
+    names = _names(run, given)
+    if unknown := sorted(given - {*names, ""}):
+        warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
     return [[names.get(name, name) for name in answer] for answer in answers]
+
+
+def _names(run: Run, given: Iterable[str]) -> dict[str, str]:
+    """Return the class of the run for each name that is one, however a table has written it."""
+    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
+    bare = {name: label_name(from_csv_cell(name)) for name in given}
+    numbers = class_numbers(run.labels, [*map(label_name, bare), *bare.values()])
+    found = {}
+    for name, unguarded in bare.items():
+        number = numbers.get(label_name(name), numbers.get(unguarded))
+        if number is not None:
+            found[name] = run.labels[number]
+    return found
 
 
 def compared(

@@ -105,8 +105,10 @@ def read_texts(
             if text is None:
                 raise DataError(f"{where}: {column!r} holds {shown(row[column])}, not text")
             texts.append(text)
+        if any(map(is_blank, texts)):
+            counts["first empty"] = counts["first empty"] if counts["empty"] else counts["rows"]
+            counts["empty"] += 1
         counts["rows"] += 1
-        counts["empty"] += any(map(is_blank, texts))
         yield row, tuple(texts)
 
 
@@ -206,7 +208,8 @@ def _print_notes(
     """Print what the reader of the answers should know."""
     rows = counts["rows"]
     if empty := counts["empty"]:
-        show_line(console, f"note: {empty} of {rows} texts are empty, so unfamiliar")
+        first = f"the first in row {counts['first empty']}"
+        show_line(console, f"note: {empty} of {rows} texts are empty, {first}, so unfamiliar")
     if abstains:
         show_line(console, f"abstained on {counts['abstained']} of {rows} texts")
     if unfamiliar := counts["unfamiliar"]:

@@ -7,7 +7,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -31,6 +31,7 @@ from headscope.data.columns import (
     split_columns,
     text_columns,
     texts_among,
+    times_of,
     tuples,
     values,
 )
@@ -109,6 +110,7 @@ def load_corpus(config: DataConfig) -> Corpus:
     with quiet():
         corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
     cut_missing(corpus, config)
+    warn_of_given_sides(corpus, [*given], config)
     if config.limit is not None:
         limit_splits(corpus, config)
     if config.drop_rows is not None:
@@ -160,10 +162,15 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
         try:
             is_off = rows_off(train, corpus.groups, of_rest, config)
         except ValueError as error:
-            different = "groups" if config.group_column else "different texts"
+            different = f"{num_groups} different texts"
+            if config.group_column:
+                different = f"{num_groups} groups"
+            elif config.time_column:
+                times = len({*values(train, "time")})
+                different = f"{times} different times in column {config.time_column!r}"
             raise DataError(
-                f"{config.path}, split {config.train_split} ({given} rows): only {num_groups} "
-                f"{different} of {len(corpus.labels)} classes, too few to cut a {role} split "
+                f"{config.path}, split {config.train_split} ({given} rows): only {different} "
+                f"of {len(corpus.labels)} classes, too few to cut a {role} split "
                 "(a class keeps its last text; rows that differ only in case, digits or "
                 f"punctuation count as one); add texts, or give one with data.{role}_path=..."
             ) from error
@@ -243,10 +250,40 @@ def groups_of(split: Dataset) -> np.ndarray:
 
     A row whose cell is empty is a group of its own.
     """
-    if "group" in split.column_names:
-        cells = [cell or f"\0{row}" for row, cell in enumerate(values(split, "group"))]
-        return in_order(np.array(cells, dtype=object))
-    return in_order(numbers(split, "letters"))
+    if "group" not in split.column_names:
+        return in_order(numbers(split, "letters"))
+    cells = [name or f"\0{row}" for row, name in enumerate(group_names(split))]
+    return in_order(np.array(cells, dtype=object))
+
+
+def group_names(split: Dataset) -> list[str]:
+    """Return the group of each row, "" where there is none: `acme` and `ACME ` are one."""
+    cells = (cell or "" for cell in values(split, "group"))
+    return [" ".join(unicodedata.normalize("NFKC", cell).casefold().split()) for cell in cells]
+
+
+def warn_of_given_sides(corpus: Corpus, given: Sequence[str], config: DataConfig) -> None:
+    """Warn of rows of given splits that are of a group of train, or as early as rows of train."""
+    train = corpus.splits["train"]
+    for role in (role for role in given if role != "train"):
+        split = corpus.splits[role]
+        if config.group_column:
+            is_shared = np.isin(group_names(split), [*filter(None, {*group_names(train)})])
+            count = int(is_shared.sum())
+            what = f"{count} of {len(split)} {role} texts are of groups in train"
+            corpus.facts[f"{role} texts of groups in train"] = count
+        elif config.time_column:
+            where = f"{config.path}, column {config.time_column!r}"
+            cells = [*values(train, "time"), *values(split, "time")]
+            times = times_of(cells, where)
+            latest = times[: len(train)].max()
+            count = int((times[len(train) :] <= latest).sum())
+            what = f"{count} of {len(split)} {role} texts are no later than the last of train"
+        else:
+            return
+        if count:
+            column = config.group_column or config.time_column
+            warn(f"{config.path}, column {column!r}: {what}, so scores say less of new ones")
 
 
 # One split: its columns, its labels and its rows with both.

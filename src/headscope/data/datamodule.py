@@ -124,15 +124,18 @@ class TextDataModule(LightningDataModule):
     def _evidence_of(self, role: str, words: WordTexts) -> NgramTexts:
         """Return the known n-grams of a split; those of train, the first, become known."""
         most = min(MAX_NGRAMS, MAX_WEIGHTS // len(self.corpus.labels))
-        self.evidence, ngrams = cached_ngrams(words, self.evidence, most, self.cache)
-        if role != "train":
+        groups = None
+        if role == "train":
+            groups = self.corpus.groups  # known after a cut
+            groups = groups_of(self.corpus.splits[role]) if groups is None else groups
+        of_ngrams = groups if self.config.group_column else None
+        self.evidence, ngrams = cached_ngrams(words, self.evidence, most, self.cache, of_ngrams)
+        if groups is None:
             return ngrams
         if len(self.evidence) == most < MAX_NGRAMS:
             number = f"the {most} most frequent n-grams for {len(self.corpus.labels)} classes"
             warn(f"model.evidence: {number}; more would need more than 1.5 GB")
-        groups = self.corpus.groups  # known after a cut
-        folds = assign_folds(groups_of(self.corpus.splits[role]) if groups is None else groups)
-        return replace(ngrams, folds=folds)
+        return replace(ngrams, folds=assign_folds(groups))
 
     def add_features(
         self,

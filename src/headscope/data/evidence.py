@@ -218,16 +218,23 @@ class KnownNgrams:
 
 
 def known_ngrams(
-    texts: WordTexts, most: int = MAX_NGRAMS, keys: _Keys | None = None
+    texts: WordTexts,
+    most: int = MAX_NGRAMS,
+    keys: _Keys | None = None,
+    groups: np.ndarray | None = None,
 ) -> KnownNgrams:
-    """Return the n-grams of two training texts or more (of characters: four), the most frequent."""
+    """Return the n-grams of two training texts or more (of characters: four), the most frequent.
+
+    Those of few `groups` [N], such as a customer's name, are left out: training counts them without
+    the group, which leaves nothing or the opposite, and the network would misread what all counts
+    say of a known customer.
+    """
     keys = keys or _keys(texts)
     distinct = np.unique(np.concatenate([keys.of_words, keys.context.ravel()]))
     distinct = distinct[distinct != NO_KEY]
     of_texts = KnownNgrams(distinct).find(texts, keys=keys)
-    counts = np.zeros(len(distinct), np.int64)  # texts with each n-gram
-    for rows in _chunks(np.arange(len(texts.starts) - 1), texts):
-        counts += np.diff(of_texts.by_text(rows, len(distinct)).indptr)
+    counts, of_groups = _counts(of_texts, len(distinct), groups)
+    counts[(of_groups < FOLDS) & (counts >= 2 * of_groups)] = 0
     is_of_characters = np.isin(distinct, keys.of_characters)
     chosen = np.flatnonzero(
         counts >= np.where(is_of_characters, MIN_TEXTS_OF_CHARACTERS, MIN_TEXTS)
@@ -236,21 +243,50 @@ def known_ngrams(
     return KnownNgrams(distinct[np.sort(chosen)])
 
 
+def _counts(
+    texts: NgramTexts, num_ngrams: int, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the texts and the groups with each n-gram, [n] each; by default texts are groups."""
+    counts = np.zeros(num_ngrams, np.int64)
+    if groups is None:
+        for rows in _chunks(np.arange(len(texts.folds)), texts.texts):
+            counts += np.diff(texts.by_text(rows, num_ngrams).indptr)
+        return counts, counts
+    of_groups = np.zeros(num_ngrams, np.int64)
+    last = np.full(num_ngrams, -1)
+    for rows in _chunks(np.argsort(groups, kind="stable"), texts.texts):
+        has_ngram = texts.by_text(rows, num_ngrams)  # [rows, n], each column's rows in order
+        of_rows = np.diff(has_ngram.indptr)
+        counts += of_rows
+        ngrams = np.repeat(np.arange(num_ngrams), of_rows)
+        group = groups[rows[has_ngram.indices]]
+        is_next = (ngrams[1:] != ngrams[:-1]) | (group[1:] != group[:-1])
+        is_new = np.append(True, is_next) & (last[ngrams] != group)  # a chunk may begin within one
+        of_groups += np.bincount(ngrams[is_new], minlength=num_ngrams)
+        last[ngrams] = group
+    return counts, of_groups
+
+
 def cached_ngrams(
-    texts: WordTexts, known: KnownNgrams | None, most: int, cache: Path
+    texts: WordTexts,
+    known: KnownNgrams | None,
+    most: int,
+    cache: Path,
+    groups: np.ndarray | None = None,
 ) -> tuple[KnownNgrams, NgramTexts]:
     """Return the known n-grams of texts, by default their own (`known_ngrams`), from the cache."""
 
     def find() -> dict[str, np.ndarray]:
         keys = _keys(texts)
-        chosen = known or known_ngrams(texts, most, keys)
+        chosen = known or known_ngrams(texts, most, keys, groups)
         found = chosen.find(texts, keys=keys)
         ngrams = {"context": found.context_ngrams, "of_words": found.ngrams_of_words}
         return {"known": chosen.keys.view(np.int64), "starts": found.word_starts, **ngrams}
 
-    given = f"{most}" if known is None else known.keys
+    given = [f"{most}"] if known is None else [known.keys]
+    given += [] if groups is None else [groups]
     of_texts = (json.dumps(texts.words), texts.word_ids, texts.starts)
-    name = digest([RECIPE, given, *of_texts]).hex()
+    name = digest([RECIPE, *given, *of_texts]).hex()
     arrays = cached_arrays(cache / "ngrams" / f"{name}.safetensors", find)
     folds = np.full(len(texts.starts) - 1, -1, np.int64)
     ngrams = NgramTexts(texts, arrays["context"], arrays["of_words"], arrays["starts"], folds)

@@ -28,6 +28,7 @@ from headscope.settings.config import COLUMN_KEYS, EMBEDDED, DataConfig
 READABLE = {**FORMATS, ".parquet": "parquet", ".xlsx": "xlsx"}
 ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and America, of all else
 
+BYTES = re.compile("binary")  # types of pyarrow: neither csv nor JSON has such values
 ROWS_AT_A_TIME = 1_024  # of a parquet file
 
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
@@ -128,6 +129,12 @@ def parquet_batches(path: str) -> Iterator[Any]:
 
 
 def _parquet_rows(path: str) -> Iterator[Row]:
+    from pyarrow.parquet import read_schema  # heavy
+
+    for field in read_schema(path):
+        if BYTES.search(str(field.type)):
+            expected = "expected text or numbers, as csv and JSON have"
+            raise ValueError(f"column {field.name!r}: {expected}, got {field.type}; drop it")
     for batch in parquet_batches(path):
         for start in range(0, len(batch), 16):
             yield from batch.slice(start, 16).to_pylist()

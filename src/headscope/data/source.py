@@ -21,7 +21,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
 from headscope.data.rows import (
-    ROWS_AT_A_TIME,
     check_names,
     format_of,
     parquet_batches,
@@ -137,22 +136,30 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
         if not path.is_file():  # a reader of a pipe could wait for ever
             raise DataError(f"{path}: is not a file")
     if format_of(paths[0]) == "parquet":
-        files = [str(path) for path in paths]
         try:
-            for _ in chain.from_iterable(map(parquet_batches, files)):
-                pass  # before `datasets` reads a whole row group
-            size = ROWS_AT_A_TIME
-            return datasets.load_dataset(
-                "parquet", data_files=files, split="train", batch_size=size
-            )
+            return load_parquet(paths, config)
         except Exception as error:  # of `datasets` and pyarrow
-            raise DataError(f"{files[0]}: cannot be read as parquet: {reason(error)}") from error
+            raise DataError(f"{paths[0]}: cannot be read as parquet: {reason(error)}") from error
     separator = config.separator or separator
     rows = chain.from_iterable(
         read_rows(str(path), format_of(path), encoding=config.encoding, separator=separator)
         for path in paths
     )
     return load_rows(rows, config, str(paths[0]))
+
+
+def load_parquet(paths: Sequence[Path], config: DataConfig) -> Dataset:
+    """Load parquet files as they are now: `datasets` knows a changed one by its time alone."""
+    schema = pq.read_schema(paths[0])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            for batch in parquet_batches(str(path)):
+                table = pa.Table.from_batches([batch]).select(schema.names)
+                yield from table.cast(schema).to_batches()
+
+    folder = cache_folder(config.cache_dir, config.cache_gb) / "rows"
+    return write_batches(batches(), schema, folder)
 
 
 @contextmanager
@@ -208,12 +215,19 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
 
 
 def write_texts(rows: Iterator[Row], columns: list[str], folder: Path) -> Dataset:
-    """Write the texts to the cache, in a file named by what it holds, and read them from there."""
+    """Write the texts to the cache, and read them from there."""
     schema = pa.schema([(column, pa.string()) for column in columns])
+    some = iter(lambda: list(islice(rows, ROWS_PER_BATCH)), [])
+    batches = (pa.RecordBatch.from_pylist(each, schema) for each in some)
+    return write_batches(batches, schema, folder)
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path) -> Dataset:
+    """Write rows to the cache, in a file named by what it holds, and read them from there."""
     with temporary_path(folder / "rows.arrow") as file:
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            while some := list(islice(rows, ROWS_PER_BATCH)):
-                writer.write_batch(pa.RecordBatch.from_pylist(some, schema))
+            for batch in batches:
+                writer.write_batch(batch)
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "blake2b").hexdigest()
         return Dataset.from_file(str(file.replace(folder / f"{digest[:32]}.arrow")))

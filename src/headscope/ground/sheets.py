@@ -12,11 +12,14 @@ from headscope.ground.errors import DataError, warn
 from headscope.ground.plain_rows import Lines, Row, csv_rows
 
 # calamine holds rows x columns at once, and ends the process where memory does not allow it: so a
-# process of its own reads the sheet. It prints the names of all sheets, then the first as csv.
+# process of its own reads the sheet. It prints the names of all sheets, the cells of the first that
+# have no value (an error such as #N/A, or a formula that nothing has computed), and it as csv.
 READER = """
-import csv, json, sys
+import csv, json, re, sys
 from datetime import date, datetime
 from contextlib import suppress
+from posixpath import basename
+from zipfile import ZipFile
 from python_calamine import SheetTypeEnum, load_workbook
 with suppress(ImportError):  # on Windows
     import resource
@@ -29,11 +32,29 @@ def text(cell):
     is_day = isinstance(cell, date) and not isinstance(cell, datetime)
     return f"{cell} 00:00:00" if is_day else str(cell)
 
+def without_value(path):
+    with ZipFile(path) as archive:
+        first = re.search(rb'<sheet [^>]*\\bid="([^"]+)"', archive.read("xl/workbook.xml"))[1]
+        for link in re.findall(rb"<Relationship [^>]+>", archive.read("xl/_rels/workbook.xml.rels")):
+            if b'"' + first + b'"' in link:
+                target = re.search(rb'Target="([^"]+)"', link)[1].decode()
+        sheet = archive.read("xl/worksheets/" + basename(target))
+    cells = re.findall(rb'<c r="([A-Z]+[0-9]+)"([^>/]*)>(.*?)</c>', sheet, re.DOTALL)
+    has_value = re.compile(rb"<(v|t)[^>]*>[^<]")
+    return [
+        place.decode()
+        for place, kind, content in cells
+        if b't="e"' in kind or (b"<f" in content and not has_value.search(content))
+    ]
+
 try:
     book = load_workbook(sys.argv[1])
     names = [each.name for each in book.sheets_metadata if each.typ == SheetTypeEnum.WorkSheet]
     sys.stdout.reconfigure(encoding="utf-8", newline="")
-    print(json.dumps(names))
+    empty = []
+    with suppress(LookupError, TypeError, NameError):  # a workbook that names its parts otherwise
+        empty = without_value(sys.argv[1])
+    print(json.dumps([names, len(empty), *empty[:1]]))
     table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
     rows = (map(text, row) for row in book.get_sheet_by_name(names[0]).iter_rows())
     table.writerows(row for row in map(list, rows) if len(row) == 1 or any(row))
@@ -58,9 +79,12 @@ def sheet_rows(path: str) -> Iterator[Row]:
         assert reader.stdout is not None
         lines = Lines(TextIOWrapper(reader.stdout, "utf-8", newline=""))
         try:
-            names = json.loads(next(iter(lines), "[]"))
+            names, num_empty, *empty = json.loads(next(iter(lines), "[[], 0]"))
             if len(names) > 1:
                 warn(f"{path}: the first of {len(names)} sheets is read, {names[0]}")
+            if num_empty:
+                cells = f"{num_empty} cells, the first {empty[0]}, have an error or a formula"
+                warn(f"{path}: {cells} without a value and are read as empty; save it in Excel")
             for row in csv_rows(lines, ",", is_guarded=False):
                 yield row
                 lines.held = 0

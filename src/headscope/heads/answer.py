@@ -1,21 +1,19 @@
 """The answer: what a few heads keep of the accuracy, and what plain averages in their place cost.
 
 Written once; terminal, tab and page show it as it is. Every change of accuracy is paired over the
-same texts: with b texts right that were wrong and c wrong that were right, of n, its 95 % interval
-is that of Agresti and Min (2005, Simple improved confidence intervals for comparing matched
-proportions), Wald's with half a text added to each of the four cells.
+same texts; its 95 % interval is `paired_interval`, as that of every other two accuracies.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
+from scipy.optimize import brentq
+from scipy.stats import binomtest, norm
 
 from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, Head, HeadSets
-from headscope.record.explanation import signed
+from headscope.record.explanation import layer_titles, signed
 
 SMALL = 0.02  # a change of accuracy within two points has no effect
 MOST_NAMED = 3  # heads
@@ -46,15 +44,35 @@ def accuracy_change(
     before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]
 ) -> AccuracyChange:
     """Compare two models on the same texts: 1 where a text is classified correctly, else 0."""
-    n = len(before)
-    gained = float((after > before).sum()) + 0.5
-    lost = float((after < before).sum()) + 0.5
-    center = (gained - lost) / (n + 2)
-    error = ((gained + lost - (gained - lost) ** 2 / (n + 2)) ** 0.5) / (n + 2)
-    margin = float(norm.ppf(0.975)) * error
-    low = max(-1.0, center - margin)
-    high = min(1.0, center + margin)
-    return AccuracyChange(float(before.mean()), float(after.mean()), low, high)
+    gained = int((after > before).sum())
+    lost = int((after < before).sum())
+    interval = paired_interval(gained, lost, len(before))
+    return AccuracyChange(float(before.mean()), float(after.mean()), *interval)
+
+
+def paired_interval(gained: int, lost: int, texts: int) -> tuple[float, float]:
+    """Return the 95 % score interval of (gained - lost) / texts, which has a width also for 0 of n.
+
+    (Tango 1998, Equivalence test and confidence interval for the difference in proportions for the
+    paired-sample design.) `gained` texts were wrong before, `lost` are wrong now.
+    """
+    return _lower_end(gained, lost, texts), -_lower_end(lost, gained, texts)
+
+
+def _lower_end(gained: int, lost: int, texts: int) -> float:
+    """Return the difference below the measured one that a score test just does not reject."""
+    z = float(norm.ppf(0.975))
+
+    def excess(difference: float) -> float:
+        a = 2 * texts
+        b = (a - gained + lost) * difference - gained - lost
+        c = -lost * difference * (1 - difference)
+        share = (max(0.0, b * b - 4 * a * c) ** 0.5 - b) / (2 * a)  # of texts lost, if it were so
+        variance = max(0.0, texts * (2 * share + difference * (1 - difference)))
+        return gained - lost - texts * difference - z * float(variance**0.5)
+
+    measured = (gained - lost) / texts
+    return -1.0 if lost == texts else float(brentq(excess, -1.0, measured - 1e-9))
 
 
 def answer(
@@ -69,11 +87,11 @@ def answer(
     plain averages in place of every map.
     """
     N = len(whole)
-    accuracy = accuracy_change(np.zeros(N), whole)
-    low = max(0.0, accuracy.low)
+    right = int(whole.sum())
+    accuracy = binomtest(right, N).proportion_ci(0.95, "wilson")
     details = (
         f"{N} texts, {N - sets.correct.shape[1]} of which chose the order of the heads; accuracy on"
-        f" all {_percent(accuracy.after)} % ({_percent(low)} to {_percent(accuracy.high)});"
+        f" all {_percent(right / N)} % ({_percent(accuracy.low)} to {_percent(accuracy.high)});"
         " intervals are 95 %, paired over the texts; an ablated head gives zero, an average weighs"
         " all keys alike, nothing is retrained"
     )
@@ -113,14 +131,6 @@ def kept(sets: HeadSets, averaged: Float[np.ndarray, " M"]) -> list[AccuracyChan
     every = sets.correct[-1]
     changed = [sets.correct[0], sets.correct[sets.place], every, averaged]
     return [accuracy_change(every, each) for each in changed]
-
-
-def layer_titles(layers: Sequence[str]) -> list[str]:
-    """Return what layers are called: layer 0, or network 0 of an ensemble of one layer each."""
-    members = [match[1] for name in layers if (match := re.match(r"members\.(\d+)\.", name))]
-    is_by_network = len({*members}) == len(layers) > 1
-    kind = "network" if is_by_network else "layer"
-    return [f"{kind} {number}" for number in range(len(layers))]
 
 
 def _subject(heads: Sequence[Head], layers: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -46,6 +47,7 @@ from headscope.heads.measures import (
     mean_and_error,
 )
 from headscope.model.objective import ONE_CLASS, Objective
+from headscope.record.explanation import head_names
 
 MAX_WEIGHTS = 2**22  # held at once: 16 MiB
 SURPRISING = 0.001  # probability of so few texts by chance
@@ -76,11 +78,9 @@ class Study:
 
     def loss_increases(self) -> dict[str, tuple[float, float]]:
         """Return each head's mean loss increase under zero ablation and its standard error."""
-        return {
-            f"layer {layer} head {head}": increase
-            for layer, measured in enumerate(self.numbers.values())
-            for head, increase in enumerate(zip(*measured["loss_zeroed"], strict=True))
-        }
+        measures = [[*zip(*of["loss_zeroed"], strict=True)] for of in self.numbers.values()]
+        names = head_names([*self.numbers], [*map(len, measures)])
+        return dict(zip(names, chain.from_iterable(measures), strict=True))
 
 
 def study(

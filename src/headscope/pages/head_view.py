@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from headscope.ground.files import home
-from headscope.heads.answer import layer_titles
 from headscope.heads.measures import Summary, role_arrays
 from headscope.heads.step import ProbeOutput, page_text, study_arrays, text_numbers, text_summary
 from headscope.heads.study import Study
-from headscope.record.explanation import Explanation
+from headscope.record.explanation import Explanation, layer_titles
 from headscope.record.schema import Arrays, PageText
 from headscope.runs.abstaining import accuracy_curve
 from headscope.tab.html import texts_page, write_page

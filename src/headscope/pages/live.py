@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.ground.errors import LivePageError, warn
-from headscope.heads.answer import layer_titles
 from headscope.heads.capture import headed_layers, readout_position
 from headscope.heads.step import make_probe, run_probe
 from headscope.pages.head_view import HeadView, head_view, with_page
 from headscope.pages.pack import MB, check_supported, live_content, too_large
 from headscope.pages.stored import Dtype, Storage, default_dtype
+from headscope.record.explanation import layer_titles
 from headscope.record.reader import is_of_heads, numbers_of, read_index, read_step
 from headscope.record.schema import FOLDER, INDEX, RUN_NOTE, Arrays, PageText, RecordError
 from headscope.tab.html import live_page

@@ -13,12 +13,14 @@ from headscope.data.batching import TextBatches, by_length
 from headscope.ground.errors import LivePageError, RunError
 from headscope.ground.files import home, read_json
 from headscope.ground.tables import write_frame
+from headscope.heads.capture import headed_layers
 from headscope.heads.contributions import SPLIT_TOKENS
 from headscope.heads.words import TextParts, split_texts, word_table
 from headscope.model.objective import Answer
 from headscope.pages.live import live_html, page_index
 from headscope.pages.pack import MB
 from headscope.pages.stored import Storage
+from headscope.record.explanation import head_names
 from headscope.record.schema import JOIN, label_text
 from headscope.record.words import Listed, listed_words, ranked
 from headscope.runs.folder import METRICS
@@ -62,7 +64,8 @@ class TextsReport:
     ) -> pd.DataFrame:
         """Return the words that add most to a class, or against it; `column` may name a head.
 
-        Words in fewer than 3 texts are left out, if any has as many.
+        Words in fewer than 3 texts are left out, if any has as many, and so are those whose
+        interval has 0 in it.
         """
         own = ranked(self.words[self.words["class"] == label], column)
         return own[own[column] < 0 if against else own[column] > 0].head(count)
@@ -94,8 +97,10 @@ def report_of(
     batches = TextBatches(encoded)
     drawn = (batches[rows[at]] for at in np.random.default_rng(0).permutation(len(rows)))
     parts = [*split_texts(run.model, drawn, run.reading, seconds)]
-    layers = enumerate(parts[0].heads)
-    heads = [f"layer {at} head {head}" for at, count in layers for head in range(count)]
+    layers = [*headed_layers(run.model)]
+    if len(layers) != len(parts[0].heads):  # attention that is written by hand has no heads
+        layers = [f"layer {number}" for number in range(len(parts[0].heads))]
+    heads = head_names(layers, parts[0].heads)
     words = []
     for text in parts:
         own = texts[text.row]
@@ -119,7 +124,7 @@ def write_report(
     """
     content = report_content(run, report, name)
     try:
-        first = content["texts"][0].split(JOIN)
+        first = content["texts"][0]
         storage = Storage("int8" if run.setup.encoder is not None else "float16")
         page = live_html(run, first, storage, MOST_MB, report=content)
     except LivePageError as error:
@@ -155,7 +160,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
         "split": len(report.parts),
         "scored": scored,
         "rows": rows,
-        "texts": [JOIN.join(report.texts[row]) for row in rows],
+        "texts": [[*report.texts[row]] for row in rows],
         "given": [place(report.given[row]) for row in rows],
         "predicted": [place(report.predictions[row].label) for row in rows],
         "answers": [*places],

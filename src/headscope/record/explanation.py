@@ -6,6 +6,7 @@ temperature. +1 multiplies the odds of a class against another by e = 2.7.
 queries, K classes that are kept. Needs numpy alone.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -242,8 +243,9 @@ class Explanation:
         count = min(count, HEADS_NAMED)
         if len(heads) == count + 1:
             count += 1
+        titles = layer_titles(self.layers)
         for layer, head in heads[:count]:
-            yield f"layer {layer} head {head}", parts[layer, head]
+            yield f"{titles[layer]} head {head}", parts[layer, head]
         if others := heads[count:]:
             yield f"{len(others)} other heads", np.sum([parts[place] for place in others], axis=0)
         yield "past every head", np.append(self.past, self.past_biases)
@@ -285,6 +287,20 @@ class Explanation:
     def map_arrays(self) -> Arrays:
         """Return the maps, which pages and the best step have alone."""
         return {"contributions/maps": self.maps.astype(np.float16)}
+
+
+def layer_titles(layers: Sequence[str]) -> list[str]:
+    """Return what layers are called: layer 0, or network 0 of an ensemble of one layer each."""
+    members = [match[1] for name in layers if (match := re.match(r"members\.(\d+)\.", name))]
+    is_by_network = len({*members}) == len(layers) > 1
+    kind = "network" if is_by_network else "layer"
+    return [f"{kind} {number}" for number in range(len(layers))]
+
+
+def head_names(layers: Sequence[str], heads: Sequence[int]) -> list[str]:
+    """Return what heads are called, layer after layer; `heads` is how many each layer has."""
+    titles = zip(layer_titles(layers), heads, strict=True)
+    return [f"{title} head {head}" for title, count in titles for head in range(count)]
 
 
 def places_of(spans: Sequence[tuple[str, int, int]]) -> dict[str, list[int]]:

@@ -28,12 +28,15 @@ def certain(table: pd.DataFrame) -> pd.Series:
 
 
 def ranked(table: pd.DataFrame, column: str = "mean") -> pd.DataFrame:
-    """Return the words of enough texts, the largest first: by `certain`, for a head by its mean."""
+    """Return the words of enough texts, the largest first: by `certain`, for a head by its mean.
+
+    Those of which `certain` is 0 are no finding, and left out.
+    """
     own = table[table["n"] >= min(LEAST_TEXTS, table["n"].max())]
     own = own.sort_values(column, key=abs, ascending=False, kind="stable")
     if column == "mean":
         order = certain(own).abs().sort_values(ascending=False, kind="stable")
-        own = own.loc[order.index]
+        own = own.loc[order.index[order > 0]]
     return own
 
 
@@ -90,8 +93,8 @@ def _restored(row: list[Any]) -> list[Any]:
 def _rows(words: pd.DataFrame, column: str) -> list[list[Any]]:
     interval: Any = None
     if column == "mean":
-        known = words["interval"].round(3).astype(object)
+        known = words["interval"].round(5).astype(object)
         interval = known.where(words["interval"].notna(), None)
-    columns = words[["word", column, "interval", "n", "example"]].round({column: 3})
+    columns = words[["word", column, "interval", "n", "example"]].round({column: 5})
     rows: list[list[Any]] = columns.assign(interval=interval).values.tolist()
     return rows

@@ -24,7 +24,7 @@ from headscope.data.columns import numbers, row_texts
 from headscope.data.splits import limited
 from headscope.data.units import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, DataError, first_line, warn
-from headscope.heads.answer import points
+from headscope.heads.answer import paired_interval, points
 from headscope.heads.capture import ablate, headed_layers
 from headscope.model.objective import (
     ONE_CLASS,
@@ -90,10 +90,12 @@ def above(name: str, differences: dict[str, Interval]) -> str:
 def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> dict[str, Interval]:
     """Return accuracy and macro-F1 of our predictions less theirs, with 95 % intervals.
 
-    The bootstrap over texts (Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter
-    13): texts are drawn with replacement, with a fixed seed, both classifiers are scored on the
-    same ones, and the interval lies between the 2.5th and 97.5th percentile of the difference. It
-    says how far other test texts might move the difference, not another split or seed.
+    That of accuracy is `paired_interval`. That of macro-F1 is the bootstrap over texts (Efron and
+    Tibshirani 1993, An Introduction to the Bootstrap, chapter 13): texts are drawn with
+    replacement, with a fixed seed, both classifiers are scored on the same ones, and the interval
+    lies between the 2.5th and 97.5th percentile of the difference. Where both predict the same of
+    every text it would have no width, and macro-F1 is left out. An interval says how far other test
+    texts might move the difference, not another split or seed.
     """
     theirs = F.pad(theirs, (0, truth.shape[1] - theirs.shape[1]))  # classes that it never learned
     num_texts = len(truth)
@@ -123,10 +125,17 @@ def differences(ours: Classes, theirs: Bool[Tensor, "B K"], truth: Classes) -> d
     resampled = []
     for _ in range(RESAMPLES):
         texts = generator.integers(num_texts, size=num_texts)
-        resampled.append(difference(np.bincount(texts, minlength=num_texts).astype(float)))
-    interval = np.percentile(resampled, [2.5, 97.5], axis=0)
-    rows = np.vstack([difference(np.ones(num_texts)), interval]).T.tolist()
-    return {name: tuple(row) for name, row in zip(("accuracy", "macro_f1"), rows, strict=True)}
+        weights = np.bincount(texts, minlength=num_texts).astype(float)
+        resampled.append(difference(weights)[1])
+    interval = np.percentile(resampled, [2.5, 97.5])
+    accuracy, macro_f1 = difference(np.ones(num_texts)).tolist()
+    is_right, is_other_right = (is_right for is_right, *_ in outcomes)
+    gained = int((is_right > is_other_right).sum())
+    lost = int((is_right < is_other_right).sum())
+    found: dict[str, Interval] = {"accuracy": (accuracy, *paired_interval(gained, lost, num_texts))}
+    if not bool((ours == theirs).all()):
+        found["macro_f1"] = (macro_f1, *interval.tolist())
+    return found
 
 
 def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[None]:

@@ -179,5 +179,5 @@ def show_words(console: Console, words: Mapping[str, Mapping[str, Sequence[Any]]
         for word, (mean, interval, n) in numbers.items():
             error = "" if interval is None else f" ± {interval:.2f}"
             named.append(f"{word} {signed(mean)}{error} ({n})")
-        listed_words = ", ".join(named) or "no word that is in enough texts"
+        listed_words = ", ".join(named) or "no word whose interval excludes 0"
         show_line(console, f"  {label}: {listed_words}")

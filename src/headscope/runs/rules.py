@@ -1,6 +1,6 @@
 """From which confidence a run answers: what the settings of a command say."""
 
-from headscope.ground.errors import ConfigError
+from headscope.ground.errors import ConfigError, warn
 from headscope.model.objective import MultiLabel
 from headscope.runs.abstaining import accuracy_curve, least_confidence
 from headscope.runs.folder import load_validation
@@ -23,4 +23,11 @@ def least_of(config: Abstains, run: Run) -> float | None:
     logits, labels = load_validation(run.folder)
     confidence, likeliest = run.reading.probabilities(logits.double()).max(dim=1)
     curve = accuracy_curve(confidence.numpy(), (likeliest == labels).numpy())
-    return least_confidence(curve, config.target_accuracy)
+    least = least_confidence(curve, config.target_accuracy)
+    if least == curve[-1][0]:
+        warn(
+            f"target_accuracy={config.target_accuracy}: all {len(labels)} validation texts are "
+            f"answered, {curve[-1][2]} of them right, so the target is met without abstaining; "
+            "texts of a class that training has not seen are answered too, often surely"
+        )
+    return least

@@ -125,8 +125,9 @@ class ClassifierModule(LightningModule):
         self.validation_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save each process's random state, from which a resumed run draws on."""
+        """Save each process's random state, and what was timed, for a run that resumes."""
         checkpoint["random_state"] = torch.stack(all_gather(torch.get_rng_state()))  # [N, bytes]
+        checkpoint["fast_bfloat16"] = has_fast_bfloat16()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore AdamW's moments with this run's learning rates, decays and betas.
@@ -210,12 +211,22 @@ def has_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and has_fast_bfloat16()
 
 
-@cache
-def has_fast_bfloat16() -> bool:
-    """Return whether the CPU of every process multiplies matrices much faster in bfloat16.
+def keep_measured(resumed: Resumed | None) -> None:
+    """Have `has_fast_bfloat16` return what a resumed run has measured: its numbers depend on it."""
+    _kept[:] = [] if resumed is None or resumed.fast_bfloat16 is None else [resumed.fast_bfloat16]
 
-    It is measured once, since some CPUs with instructions for bfloat16 are slower with them.
-    """
+
+_kept: list[bool] = []  # of the run that is trained
+
+
+def has_fast_bfloat16() -> bool:
+    """Return whether the CPU of every process multiplies matrices much faster in bfloat16."""
+    return _kept[0] if _kept else _measured_bfloat16()
+
+
+@cache
+def _measured_bfloat16() -> bool:
+    """Measure it once, since some CPUs with instructions for bfloat16 are slower with them."""
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     for _ in range(ROUNDS):
         for dtype, taken in seconds.items():

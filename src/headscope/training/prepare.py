@@ -31,7 +31,7 @@ from headscope.runs.texts import check_data
 from headscope.settings.checks import override
 from headscope.settings.config import ROLES, ModelConfig, TrainConfig, is_run
 from headscope.training.distributed import all_reduce_max, is_rank_zero, is_shared, rank_zero_first
-from headscope.training.module import ClassifierModule, build_module, has_bfloat16
+from headscope.training.module import ClassifierModule, build_module, has_bfloat16, keep_measured
 from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
 
@@ -112,6 +112,7 @@ def prepare(
         raise ConfigError("control: expected null under torchrun; run it again in one process")
     start = time.perf_counter()
     resumed = _checkpoint_to_resume(config, folder)
+    keep_measured(resumed)
     _set_up_process(config)
     config, checkpoint = resolved(config, resumed)
     with rank_zero_first():

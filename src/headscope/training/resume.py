@@ -31,6 +31,7 @@ class Resumed(NamedTuple):
     setup: Setup
     epochs: int
     steps: int
+    fast_bfloat16: bool | None = None  # see `headscope.training.module`; None of an older run
 
 
 def load_last(folder: Path, own: Collection[str] = ()) -> Resumed | None:
@@ -60,7 +61,8 @@ def load_last(folder: Path, own: Collection[str] = ()) -> Resumed | None:
         progress = content["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # Lightning counts from 0, and at a validation the epoch is done but not counted yet.
         epochs = content["epoch"] + bool(progress["is_last_batch"])
-        last = Resumed(path, setup, epochs, content["global_step"])
+        is_fast = content.get("fast_bfloat16")
+        last = Resumed(path, setup, epochs, content["global_step"], is_fast)
     if (folder / WEIGHTS).exists() and load_setup(folder, own).identity() != setup.identity():
         raise RunError(f"resume={folder}: {LAST} is another run's; put back its own")
     return last

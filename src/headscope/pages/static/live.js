@@ -106,7 +106,8 @@ class Live {
   }
 
   logOdds(text, ablated = this.store.ablated) {
-    return this.ask("logOdds", text.split(JOIN), ablated);
+    const parts = this.parts.length > 1 ? text.split(JOIN) : [text];
+    return this.ask("logOdds", parts, ablated);
   }
 
   /* Each class's probability with one more head off, once no key came for a while. */
@@ -245,8 +246,8 @@ export async function render() {
   const numbers = { ...page.numbers, step: 0 };
   store.set({ run: "", runs: [{ run: "" }], index: { ...page.index, texts: [] }, numbers });
   const live = new Live(store);
-  const openText = (text) => {
-    live.open(text.split(JOIN));
+  const openText = (parts) => {
+    live.open(parts);
     document.querySelector(".panel.text").scrollIntoView({ block: "start" });
   };
   const report = page.report && html`<${Report} open=${openText} />`; // drawn once
@@ -255,7 +256,7 @@ export async function render() {
     tools: () => html`<${BoxTools} store=${store} live=${live} examples=${examples} />`,
     without: (layer, head) => live.without(layer, head),
     mind: () => html`<${Mind}
-      store=${store} open=${(text) => live.open(text.split(JOIN), store.pair)}
+      store=${store} open=${(text) => live.open(pair ? text.split(JOIN) : [text], store.pair)}
       ask=${() => live.changeMind(true)}
     />`,
     report: page.report && (() => report),

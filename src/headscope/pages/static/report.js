@@ -6,6 +6,7 @@ import { Learned, headOf, snippet } from "./learned.js";
 import { Panel, button, chooser, isolated, percent } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
 import { count, parts, t } from "./strings.js";
+import { JOIN } from "./tokenizer.js";
 
 const ROW = 44; // pixels of a text in the list
 const SPARE = 8; // rows above what is seen
@@ -22,7 +23,9 @@ export function givenLabels({ texts, given, answers }) {
 class Texts {
   constructor(report) {
     Object.assign(this, report);
-    this.lower = report.texts.map((text) => text.toLowerCase());
+    this.parts = report.texts; // of each row one text, or the two of a pair
+    this.texts = report.texts.map((own) => own.join(JOIN));
+    this.lower = this.texts.map((text) => text.toLowerCase());
     const sorted = [...report.confidence].sort((a, b) => a - b);
     this.unsure = sorted[Math.floor(UNSURE * (sorted.length - 1))] ?? 1;
     this.opened = report.answers[report.predicted[0]]; // the class of the text that is opened
@@ -143,7 +146,7 @@ function rowOf(texts, at, place, size, query, open) {
     aria-setsize=${size} aria-posinset=${place + 1}
   ><button
     type="button" class=${isWrong ? "listed wrong" : "listed"} data-place=${place}
-    onclick=${() => open?.(texts.texts[at])}
+    onclick=${() => open?.(texts.parts[at])}
   >
     <span class="share">${percent(texts.confidence[at])}</span>
     <span class="labels">${isWrong ? "✗ " : right}${label}${given}</span>
@@ -204,7 +207,7 @@ export function Report({ open }) {
       words=${texts.words} index=${page.index} predicted=${texts.opened} note=${note}
       search=${find}
       textOf=${(row) => texts.textOf(row) ?? ""}
-      open=${open && ((row) => texts.places.has(row) && open(texts.textOf(row)))}
+      open=${open && ((row) => texts.places.has(row) && open(texts.parts[texts.places.get(row)]))}
     />
     <${List}
       texts=${texts} open=${open} query=${query} search=${search} cell=${cell}
