@@ -13,8 +13,8 @@ from headscope.model.architecture import architecture_from
 from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.frozen import FrozenLayers
 from headscope.model.opened import frozen_layers, translated
-from headscope.settings.config import ModelConfig
 from headscope.record.explanation import layer_titles
+from headscope.settings.config import ModelConfig
 
 MEMBERS, CLASSES, HEADS = 3, 2, 2
 IDS = torch.tensor([[5, 6, 7, 8, 9], [5, 9, 8, 7, 0]])

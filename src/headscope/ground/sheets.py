@@ -35,7 +35,8 @@ def text(cell):
 def without_value(path):
     with ZipFile(path) as archive:
         first = re.search(rb'<sheet [^>]*\\bid="([^"]+)"', archive.read("xl/workbook.xml"))[1]
-        for link in re.findall(rb"<Relationship [^>]+>", archive.read("xl/_rels/workbook.xml.rels")):
+        links = archive.read("xl/_rels/workbook.xml.rels")
+        for link in re.findall(rb"<Relationship [^>]+>", links):
             if b'"' + first + b'"' in link:
                 target = re.search(rb'Target="([^"]+)"', link)[1].decode()
         sheet = archive.read("xl/worksheets/" + basename(target))
