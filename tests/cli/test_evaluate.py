@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,7 +192,9 @@ def test_a_run_is_compared_with_another_on_the_same_texts(plain: Trained, tmp_pa
     assert f"{data.path}, 8 texts" in shown
     against(str(folder))  # the scores against another one stay
     kept = json.loads((folder / "evaluations/new_2.json").read_text())
-    assert kept["against"]["differences"]["accuracy"] == [0, 0, 0]
+    score = 1.959964**2
+    width = score / (8 + score)
+    assert kept["against"]["differences"] == {"accuracy": pytest.approx([0, -width, width])}
     for wrong, message in (
         (other[:2], "expected a row for each of 8 texts, got 2"),
         ([{"text": "a"}], "expected a column 'prediction', got text"),
@@ -266,3 +270,41 @@ def test_texts_that_either_run_has_learned_are_left_out_of_a_comparison(
     kept = json.loads((folder / "evaluations/new.json").read_text())
     assert kept["learned"] is None
     assert kept["against"]["without learned texts"]["accuracy"] in (0, 1)
+
+
+def test_runs_and_files_are_compared_by_the_names_of_their_classes(
+    plain: Trained, tmp_path: Path
+) -> None:
+    folder = plain.copy(tmp_path)
+    setup, model, chosen = load_model(folder)
+    texts = ["a lovely day", "a sad day", "a lovely cat", "a sad cat", "awful", "lovely"]
+    rows = [{"text": text, "label": "good" if "lovely" in text else "bad"} for text in texts]
+    data = OtherDataConfig(path=write(tmp_path / "new.csv", rows))
+
+    def against(path: Path, message: str | None = None) -> dict[str, object]:
+        config = EvaluateConfig(str(folder), against=str(path), accelerator="cpu", data=data)
+        expected = nullcontext() if message is None else pytest.warns(match=message)
+        with expected:
+            evaluate(config, Console(file=io.StringIO()))
+        (kept,) = (folder / "evaluations").iterdir()
+        found: dict[str, object] = json.loads(kept.read_text())["against"]
+        kept.unlink()
+        return found
+
+    # The same network, its classes in the other order.
+    head = model.state_dict()
+    last = [name for name, weight in head.items() if weight.shape[:1] == (2,)][-2:]
+    turned = {name: head[name].flip(0) if name in last else head[name] for name in head}
+    assert setup.labels == ["bad", "good"]
+    model.load_state_dict(turned)
+    other = tmp_path / "turned"
+    shutil.copytree(folder, other)
+    save_model(other, replace(setup, labels=["good", "bad"]), model, chosen)
+    assert against(other)["differences"]["accuracy"][0] == 0  # type: ignore[index]
+    save_model(other, replace(setup, labels=["fine", "bad"]), model, chosen)
+    found = against(other, "it has other classes, good missing, fine besides; texts of these count")
+    assert found["only the other is right"] == 0
+    answers = [{"prediction": row["label"] if at else "fine"} for at, row in enumerate(rows)]
+    path = Path(write(tmp_path / "answers.csv", answers))
+    assert against(path, "fine are no classes of")["accuracy"] == pytest.approx(5 / 6)
+    assert against(path, "has no column 'text', so its rows are taken in their order")

@@ -15,12 +15,12 @@ from headscope.data.corpus import Corpus, groups_of, load_corpus
 from headscope.data.datamodule import TextDataModule
 from headscope.data.evidence import assign_folds
 from headscope.data.splits import cut_groups, cut_latest, in_order
-from headscope.ground.errors import ConfigError, DataError
+from headscope.ground.errors import ConfigError, DataError, UserWarningMessage
 from headscope.settings.checks import override, validate
 from headscope.settings.commands import LabelsConfig
 from headscope.settings.config import DataConfig, TokenizerConfig
 from headscope.training.train import train
-from training_runs import FILLER, configured
+from training_runs import FILLER, configured, write
 
 
 def tickets(customers: int = 60, each: int = 6, seed: int = 0) -> list[dict[str, Any]]:
@@ -206,3 +206,56 @@ def test_a_large_group_does_not_make_a_part_larger_than_asked() -> None:
         is_off = cut_groups(labels, groups, 0.1, seed)
         assert 80 <= is_off.sum() <= 120
         assert not is_off[:300].any()
+
+
+def test_groups_across_given_files_are_counted_and_said(tmp_path: Path) -> None:
+    rows = [row | {"customer": f"c{at % 20}"} for at, row in enumerate(tickets(20, 4))]
+    given = [
+        {**row, "text": f"{row['text']} x{at}", "customer": name}
+        for at, (row, name) in enumerate(zip(rows, ["C1 ", "c2", "new", ""] * 5, strict=False))
+    ]
+    config = configured(tmp_path, rows).data
+    path = write(tmp_path / "test.csv", given)
+    for column in ("group_column", "time_column"):
+        name = {"group_column": "customer", "time_column": "date"}[column]
+        others = replace(config, test_path=path, **{column: name})
+        what = {"group_column": "10 of 20 test texts are of groups", "time_column": "no later"}
+        with pytest.warns(UserWarningMessage, match=what[column]):
+            corpus = load_corpus(others)
+    corpus = load_corpus(replace(config, group_column="customer"))  # cut, so on one side
+    assert "test texts of groups in train" not in corpus.facts
+
+
+def test_a_group_is_one_however_its_name_is_written(tmp_path: Path) -> None:
+    rows = [
+        row | {"customer": str.upper(f" {row['customer']}") if at % 2 else row["customer"]}
+        for at, row in enumerate(tickets())
+    ]
+    corpus = load_corpus(replace(configured(tmp_path, rows).data, group_column="customer"))
+    assert corpus.facts["groups"] == 60
+
+
+def test_one_time_alone_is_named_as_what_is_missing(tmp_path: Path) -> None:
+    rows = [row | {"date": "2026-01-01"} for row in tickets()]
+    message = "only 1 different times in column 'date' of 2 classes, too few to cut a test split"
+    with pytest.raises(DataError, match=message):
+        load_corpus(replace(configured(tmp_path, rows).data, time_column="date"))
+
+
+def test_what_few_groups_write_is_no_evidence(tmp_path: Path) -> None:
+    """Only signatures are of one customer; FILLER's words are of many."""
+    data = replace(configured(tmp_path, tickets()).data, group_column="customer")
+    loaded = TextDataModule(data, TokenizerConfig(), 0, evidence=True)
+    evidence = loaded.encoded["train"].evidence
+    assert evidence is not None
+    assert loaded.evidence is not None
+    has = evidence.by_text(np.arange(len(evidence.folds)), len(loaded.evidence)).tocoo()
+    groups = groups_of(loaded.corpus.splits["train"])[has.row]
+    pairs = np.unique(np.stack([has.col, groups]), axis=1)
+    of_groups = np.bincount(pairs[0], minlength=len(loaded.evidence))
+    texts = np.bincount(has.col, minlength=len(loaded.evidence))
+    assert ((of_groups >= 10) | (texts < 2 * of_groups)).all()
+    assert len(of_groups) > 100
+    alone = TextDataModule(replace(data, group_column=None), TokenizerConfig(), 0, evidence=True)
+    assert alone.evidence is not None
+    assert len(alone.evidence) > len(of_groups)  # signatures too

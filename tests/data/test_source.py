@@ -293,3 +293,20 @@ def test_a_hub_id_is_loaded_by_name_and_revision_and_what_the_hub_lacks_is_one_m
     words = r"^data\.path=some/name: Revision '2\.0' doesn't exist; Repository Not Found$"
     with pytest.raises(DataError, match=words):
         load_source(replace(asked, revision="2.0"))
+
+
+def test_parquet_that_has_changed_is_read_as_it_is_whatever_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    found = []
+    for texts in (["one", "two"], ["six", "ten"]):
+        parquet.write_table(pa.table({"text": texts, "label": ["x", "y"]}), path)
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        config = DataConfig(path=str(path), cache_dir=str(tmp_path / "cache"))
+        found.append([*load_source(config)["train"]["text"]])
+    assert found == [["one", "two"], ["six", "ten"]]
+
+
+def test_bytes_are_no_text_of_csv_or_json(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"text": ["a"], "raw": [b"\xff"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"row 0: column 'raw': expected text .* got binary; drop"):
+        [*read_rows(str(tmp_path / "a.parquet"))]

@@ -49,3 +49,11 @@ def test_the_first_of_several_sheets_is_named(tmp_path: Path) -> None:
     path = sheet(tmp_path / "a.xlsx", ["text"], ["a"], others=1)
     with pytest.warns(UserWarningMessage, match="the first of 2 sheets is read, Sheet"):
         assert read(path) == [{"text": "a"}]
+
+
+def test_cells_with_an_error_or_a_formula_without_a_value_are_named(tmp_path: Path) -> None:
+    path = sheet(tmp_path / "a.xlsx", ["text", "n"], ["=A1", 1], ["fine", 2], ["=1/0", "#N/A"])
+    message = r"a\.xlsx: 3 cells, the first A2, have an error or a formula without a value"
+    with pytest.warns(UserWarningMessage, match=message):
+        rows = read(path)
+    assert [row["text"] for row in rows] == ["", "fine", ""]

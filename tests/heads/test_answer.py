@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, norm
 from torch import nn
 
 from heads.planted import N, Planted, texts
-from headscope.heads.answer import accuracy_change, answer
+from headscope.heads.answer import accuracy_change, answer, paired_interval
 from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, HeadSets
 from headscope.heads.measures import SpecialTokens
 from headscope.heads.step import study_arrays
 from headscope.heads.study import Study, study
+from headscope.record.explanation import head_names
 
 
 def studied(model: nn.Module) -> Study:
@@ -57,7 +59,8 @@ def test_more_heads_than_can_be_searched_are_ordered_by_what_each_alone_does() -
 
 def test_heads_that_add_nothing_are_not_praised() -> None:
     found = studied(Planted({}, heads=2))
-    assert found.answer.startswith("Heads are not shown to help: on 120 other texts accuracy is ")
+    assert found.answer.startswith("Too few texts to tell whether heads help: on 120 other texts ")
+    assert "(−3.1 to 3.1 points)" in found.answer
     assert "enough" not in found.answer
 
 
@@ -86,7 +89,7 @@ AVERAGES = "eplacing attention by plain averages costs"
         ([100, 190, 196, 197, 198], 3, 200, 0, [PRAISE + "heads 1, 3 and 0 alone keep 98.5 of"]),
         ([100, 120, 130, 150, 198], 4, 200, 0, [PRAISE + "heads 1, 3 and 0 alone keep 75.0 of"]),
         (GROWING, 0, 200, 0, [PRAISE + "the network without heads keeps 50.0 of"]),
-        ([100, 100, 101, 100, 101], 2, 200, 0, ["Heads are not shown to help: on 200 other texts"]),
+        ([100, 100, 101, 100, 101], 2, 400, 0, ["Heads are not shown to help: on 400 other texts"]),
         ([120, 100, 90, 80, 80], 1, 200, 0, ["Heads lower the accuracy: ", "is 40.0 % with"]),
         (FEW, 2, 10, 12, ["Too few texts to tell whether heads help: on 10 other texts "]),
         (FEW, 2, 10, 12, [f"Too few texts to tell what r{AVERAGES} ("]),
@@ -121,3 +124,43 @@ def test_heads_of_several_layers_have_their_layer() -> None:
     whole = np.concatenate([correct[-1], correct[-1]])
     sentence, _ = answer(whole, whole, HeadSets(order, [0, 1, 2, 3], correct, 2), ["a", "b"])
     assert "layer 0 head 1 and layer 1 head 0 alone keep 98.0 of 99.0 %" in sentence
+
+
+def test_an_ensemble_of_one_layer_each_has_networks() -> None:
+    layers = [f"members.{at}.encoder.blocks.0.attention" for at in range(3)]
+    assert head_names(layers, [2, 1, 1])[1:] == [
+        "network 0 head 1",
+        "network 1 head 0",
+        "network 2 head 0",
+    ]
+    measured = {layer: {"loss_zeroed": ([0.5], [0.1])} for layer in layers}
+    correct = np.zeros((2, 4))
+    found = Study(measured, 4, 4, {}, HeadSets([], [0, 3], correct, 0), "", "")
+    assert [*found.loss_increases()] == [f"network {at} head 0" for at in range(3)]
+
+
+def test_a_paired_interval_is_tangos() -> None:
+    z = norm.ppf(0.975)
+    end = z**2 / (121 + z**2)  # 0 of 121 differ
+    assert paired_interval(0, 0, 121) == pytest.approx((-end, end), abs=1e-9)
+    assert end == pytest.approx(0.0308, abs=1e-4)
+    # Where none is lost it is Wilson's of the share that is gained.
+    wilson = binomtest(80, 100).proportion_ci(0.95, "wilson")
+    assert paired_interval(80, 0, 100) == pytest.approx((wilson.low, wilson.high), abs=1e-9)
+    assert paired_interval(3, 5, 90) == pytest.approx(
+        tuple(-end for end in paired_interval(5, 3, 90)[::-1]), abs=1e-9
+    )
+    assert paired_interval(0, 7, 7)[0] == -1
+    # At its ends the score is z: the discordant shares are the likeliest that differ by so much.
+    for gained, lost, texts in ((5, 3, 121), (40, 10, 200)):
+        for end, sign in zip(paired_interval(gained, lost, texts), (1, -1), strict=True):
+            shares = np.linspace(max(0, -end), min(1, 1 - end) / 2, 400_001)[1:-1]
+            rest = np.maximum(1 - 2 * shares - end, 1e-12)
+            likelihood = (
+                gained * np.log(shares + end)
+                + lost * np.log(shares)
+                + (texts - gained - lost) * np.log(rest)
+            )
+            share = shares[likelihood.argmax()]
+            error = ((2 * share + end - end**2) / texts) ** 0.5
+            assert sign * ((gained - lost) / texts - end) / error == pytest.approx(z, abs=1e-3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.ground.errors import ConfigError, RunError
+from headscope.ground.errors import ConfigError, RunError, UserWarningMessage
 from headscope.runs.answering import why_abstained
 from headscope.runs.folder import load_model, load_validation, model_name, save_model
 from headscope.runs.rules import least_of
@@ -47,6 +47,9 @@ def test_a_key_chooses_a_confidence_on_the_validation_texts_that_a_run_keeps(run
     assert least_of(Abstains(min_confidence=0.3), run) == 0.3
     surest = torch.tensor([3.0, 0, 0], dtype=torch.float64) / run.temperature
     assert least_of(Abstains(target_accuracy=1.0), run) == surest.softmax(0)[0].item()
+    message = "all 5 validation texts are answered, 4 of them right, so the target is met without"
+    with pytest.warns(UserWarningMessage, match=message):
+        least_of(Abstains(target_accuracy=0.8), run)
 
 
 def test_runs_that_cannot_choose_and_keys_that_exclude_each_other_are_named(
