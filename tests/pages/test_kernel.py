@@ -18,7 +18,8 @@ from product_kernel import assembled
 PRODUCTS = """rows => rows.map(([x, weight, inner, stays]) => {
   const products = new modules.kernel.Products(weight.length);
   const whole = Float32Array.from(weight);
-  const own = stays ? products.stay(whole, inner) : whole;
+  const own = stays ? products.room(whole.length, inner) : whole;
+  if (stays) own.set(whole);
   const work = products.of(Float32Array.from(x), own, inner);
   let step = work.next();
   while (!step.done) step = work.next();

@@ -264,9 +264,9 @@ def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
     answers = [
         [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
     ]
-    given = {*chain.from_iterable(answers)}
-    names = _names(run, given)
-    if names and (unknown := sorted(given - {*names, ""})):
+    named = {*chain.from_iterable(answers)}
+    names = _names(run, named)
+    if names and (unknown := sorted(named - {*names, ""})):
         warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
     return [[names.get(name, name) for name in answer] for answer in answers]
 

@@ -27,7 +27,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -283,7 +283,7 @@ def cached_ngrams(
         ngrams = {"context": found.context_ngrams, "of_words": found.ngrams_of_words}
         return {"known": chosen.keys.view(np.int64), "starts": found.word_starts, **ngrams}
 
-    given = [f"{most}"] if known is None else [known.keys]
+    given: list[Any] = [f"{most}"] if known is None else [known.keys]
     given += [] if groups is None else [groups]
     of_texts = (json.dumps(texts.words), texts.word_ids, texts.starts)
     name = digest([RECIPE, *given, *of_texts]).hex()

@@ -61,23 +61,24 @@ function rowsOf(found, { units }, columns, order) {
   const lines = found.lines();
   const { total, missed } = found.shown;
   const sums = roundedTo(lines.map(({ sum }) => sum), addedUp([total, -missed]));
-  const all = lines.map(({ kind, layer, head, line, bias }, at) => {
+  const all = lines.map(({ kind, layer, head, number, line, bias }, at) => {
     const key = kind === "head" ? `${layer},${head}` : kind;
     const cells = columns.map((column) => {
       return column.kind === "biases" ? bias : sumIn(line, column.places, units);
     });
-    return { kind, layer, head, key, cells, sum: sums[at] };
+    return { kind, layer, head, key, number, cells, sum: sums[at] };
   });
   const rank = new Map(order.map((key, at) => [key, at]));
   const heads = all.filter(({ kind }) => kind === "head");
   heads.sort((a, b) => (rank.get(a.key) ?? 0) - (rank.get(b.key) ?? 0));
   const most = heads.length > FEW ? MOST : heads.length;
-  const rest = heads.slice(most);
+  const rest = [...heads.slice(most), ...all.filter(({ kind }) => kind === "heads")];
   const together = rest.length > 0 && {
-    kind: "heads", key: "heads", number: rest.length, sum: addedUp(rest.map(({ sum }) => sum)),
+    kind: "heads", key: "heads", number: sumOf(rest.map((row) => row.number ?? 1)),
+    sum: addedUp(rest.map(({ sum }) => sum)),
     cells: columns.map((_, at) => sumOf(rest.map(({ cells }) => cells[at]))),
   };
-  const others = all.filter(({ kind }) => kind !== "head");
+  const others = all.filter(({ kind }) => kind !== "head" && kind !== "heads");
   const lost = found.missed !== 0 && {
     kind: "missed", key: "missed", sum: missed, cells: columns.map(() => 0),
   };
