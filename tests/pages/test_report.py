@@ -86,6 +86,8 @@ def test_a_word_of_few_texts_leads_no_list_and_the_surest_is_first() -> None:
         ["good", "twice", 8.0, 0.1, 2, "x", 8.0],
         ["good", "unsure", 2.0, 1.5, 6, "x", 2.0],
         ["good", "sure", 1.0, 0.1, 50, "x", 0.1],
+        ["good", "noise", 0.05, 0.11, 50, "x", 0.05],  # its interval has 0 in it
+        ["good", "exact", 0.59541, 0.09546, 9, "x", 0.0],
         ["good", "never", -0.5, 0.1, 7, "x", 3.0],
         ["bad", "only", 1.0, None, 1, "x", 1.0],
     ]
@@ -93,11 +95,16 @@ def test_a_word_of_few_texts_leads_no_list_and_the_surest_is_first() -> None:
     table = pd.DataFrame(rows, columns=names)
     listed = listed_words(table)
     assert listed["mean"]["good"] == [
-        [["sure", 1.0, 0.1, 50, "x"], ["unsure", 2.0, 1.5, 6, "x"]],
+        [
+            ["sure", 1.0, 0.1, 50, "x"],
+            ["unsure", 2.0, 1.5, 6, "x"],
+            ["exact", 0.59541, 0.09546, 9, "x"],
+        ],
         [["never", -0.5, 0.1, 7, "x"]],
     ]
     assert [row[:4] for row in listed["head"]["good"][0]] == [
         ["never", 3.0, None, 7], ["unsure", 2.0, None, 6], ["sure", 0.1, None, 50],
+        ["noise", 0.05, None, 50],
     ]  # fmt: skip
     assert listed["mean"]["bad"][0] == [["only", 1.0, None, 1, "x"]]  # it has no others
     assert json.loads(json.dumps(listed, allow_nan=False)) == listed
@@ -245,11 +252,12 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
 ) -> None:
     from playwright.sync_api import expect
 
-    texts = [*TEXTS, HOSTILE]
+    hostile = f"{HOSTILE} ⏐ one text"
+    texts = [*TEXTS, hostile]
     labels = [*(row["label"] for row in reviews(40)), "good"]
     found = run.report(texts, labels)
     content = report_content(run, found, "mine")
-    first_text = content["texts"][0]
+    (first_text,) = content["texts"][0]
     tab = open_page(live_html(run, [first_text], report=content), LISTED)
     assert tab.title().startswith(f"Run {run.folder.resolve().name} on 41 texts: mine")
     parts = (
@@ -281,9 +289,9 @@ def test_a_word_opens_its_texts_and_a_text_is_put_into_the_network(
     tab.locator("[type=search]").fill(HOSTILE[:8])
     row = tab.locator(".listed")
     expect(row).to_have_count(1)
-    assert HOSTILE in row.inner_text()
+    assert hostile in row.inner_text()
     row.click()
-    expect(tab.locator("textarea")).to_have_value(HOSTILE)
+    expect(tab.locator("textarea")).to_have_value(hostile)
     tab.locator("[type=search]").fill("")
     cell = tab.locator(".confused").first
     cell.click()

@@ -20,6 +20,7 @@ from headscope.runs.run import load_run
 from headscope.settings.checks import override
 from headscope.settings.commands import EvaluateConfig, InspectConfig
 from headscope.settings.config import TrainConfig
+from headscope.training import module
 from headscope.training.resume import LAST, check_resumed, load_last, locked
 from headscope.training.train import train
 from training_runs import Rows, Trained, changed, comments, reviews, weights_of
@@ -216,3 +217,22 @@ def test_a_finished_run_is_scored_anew_without_another_step_even_if_that_is_inte
     assert report.facts_of_training["steps"] == 2
     assert report.test == mistaken.report.test
     assert (folder / LAST).read_bytes() == before[0]
+
+
+def test_a_resumed_run_keeps_its_precision_whatever_is_timed_now(
+    small_config: Maker, interrupt_at: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = override(small_config(), {"inspection.enabled": False, "model.num_heads": 2})
+    config = override(config, {"model.d_model": 128, "trainer.precision": "auto"})
+    folder = Path(config.outputs_dir) / "run"
+    monkeypatch.setattr(module, "measured_bfloat16", lambda: True)
+    interrupt_at(2, signal.SIGTERM)
+    with pytest.raises(Stopped):
+        train(config)
+    last = load_last(folder)
+    assert last is not None
+    assert last.fast_bfloat16
+    monkeypatch.setattr(module, "measured_bfloat16", lambda: False)
+    report = train(replace(config, resume=str(folder)))
+    assert report.facts_of_training["precision"] == "bf16-mixed"
+    assert train(override(config, {"name": "other"})).facts_of_training["precision"] == "32-true"

@@ -221,11 +221,11 @@ _kept: list[bool] = []  # of the run that is trained
 
 def has_fast_bfloat16() -> bool:
     """Return whether the CPU of every process multiplies matrices much faster in bfloat16."""
-    return _kept[0] if _kept else _measured_bfloat16()
+    return _kept[0] if _kept else measured_bfloat16()
 
 
 @cache
-def _measured_bfloat16() -> bool:
+def measured_bfloat16() -> bool:
     """Measure it once, since some CPUs with instructions for bfloat16 are slower with them."""
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
     for _ in range(ROUNDS):

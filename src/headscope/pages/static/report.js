@@ -16,7 +16,7 @@ const UNSURE = 0.1; // share of the texts that are least sure
 
 /* The given label of each labelled text of a report, by the text. */
 export function givenLabels({ texts, given, answers }) {
-  return new Map(texts.map((text, at) => [text, answers[given[at]] ?? null]));
+  return new Map(texts.map((text, at) => [text.join(JOIN), answers[given[at]] ?? null]));
 }
 
 /* The texts of the report, ready to be searched. */
