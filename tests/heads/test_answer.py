@@ -135,7 +135,9 @@ def test_an_ensemble_of_one_layer_each_has_networks() -> None:
     ]
     measured = {layer: {"loss_zeroed": ([0.5], [0.1])} for layer in layers}
     correct = np.zeros((2, 4))
-    found = Study(measured, 4, 4, {}, HeadSets([], [0, 3], correct, 0), "", "")
+    found = Study(
+        measured, 4, 4, {}, HeadSets([], [0, 3], correct, 0), np.zeros((4, 2)), "", "", []
+    )
     assert [*found.loss_increases()] == [f"network {at} head 0" for at in range(3)]
 
 
@@ -152,15 +154,15 @@ def test_a_paired_interval_is_tangos() -> None:
     )
     assert paired_interval(0, 7, 7)[0] == -1
     # At its ends the score is z: the discordant shares are the likeliest that differ by so much.
-    for gained, lost, texts in ((5, 3, 121), (40, 10, 200)):
-        for end, sign in zip(paired_interval(gained, lost, texts), (1, -1), strict=True):
+    for gained, lost, count in ((5, 3, 121), (40, 10, 200)):
+        for end, sign in zip(paired_interval(gained, lost, count), (1, -1), strict=True):
             shares = np.linspace(max(0, -end), min(1, 1 - end) / 2, 400_001)[1:-1]
             rest = np.maximum(1 - 2 * shares - end, 1e-12)
             likelihood = (
                 gained * np.log(shares + end)
                 + lost * np.log(shares)
-                + (texts - gained - lost) * np.log(rest)
+                + (count - gained - lost) * np.log(rest)
             )
             share = shares[likelihood.argmax()]
-            error = ((2 * share + end - end**2) / texts) ** 0.5
-            assert sign * ((gained - lost) / texts - end) / error == pytest.approx(z, abs=1e-3)
+            error = ((2 * share + end - end**2) / count) ** 0.5
+            assert sign * ((gained - lost) / count - end) / error == pytest.approx(z, abs=1e-3)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from heads.kinds import BERT, LLAMA, made
 from headscope.data.batching import Batch
+from headscope.foreign import fixed_gates
 from headscope.foreign.gradients import _fixed_gates
-from headscope.heads import fixed_gates
 from headscope.heads.capture import ablate, headed_layers
 from headscope.heads.contributions import (
     Contributions,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from chromium import PageOpener
@@ -57,9 +58,18 @@ def test_the_parts_of_each_text_are_those_that_it_has_alone(
 
 def test_a_table_of_words_by_hand() -> None:
     parts = [
-        TextParts(4, (0, 1), 2.0, np.array([[9.0, 9.0], [2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]), (1,)),
-        TextParts(7, (1, 0), 3.0, np.array([[3.0, 2.5], [1.0, -0.5], [8.0, 8.0]]), (1,)),
-        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,)),
+        TextParts(
+            4,
+            (0, 1),
+            2.0,
+            np.array([[9.0, 9.0], [2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]),
+            (1,),
+            torch.zeros(3),
+        ),
+        TextParts(
+            7, (1, 0), 3.0, np.array([[3.0, 2.5], [1.0, -0.5], [8.0, 8.0]]), (1,), torch.zeros(3)
+        ),
+        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,), torch.zeros(3)),
     ]
     words = [
         [Word("a", 1, 2), Word("b", 2, 3), Word("a", 3, 4)],  # token 0 is in no word
@@ -126,7 +136,7 @@ def test_pairs_and_any_number_of_classes(kind: str, request: pytest.FixtureReque
     folder = request.getfixturevalue(kind).folder
     content = json.loads(data_of_page(folder / "report.html"))["report"]
     assert len(content["texts"]) == len(content["given"]) == len(content["heads"])
-    assert (" ⏐ " in content["texts"][0]) == (kind == "of_pairs")
+    assert len(content["texts"][0]) == (2 if kind == "of_pairs" else 1)
     table = pd.read_csv(folder / "words.csv", dtype=str)
     assert set(table["class"]) <= set(content["answers"])
 
@@ -207,7 +217,7 @@ def test_a_report_of_many_texts_lists_as_many_as_there_is_room_for_and_says_so(
     assert content["size"] == len(content["scored"]["given"]) == 30_000
     rows = content["rows"]
     assert 5_000 < len(rows) == len({*rows}) < 30_000
-    assert [content["texts"][at][:7] for at in (0, 9, -1)] == [
+    assert [content["texts"][at][0][:7] for at in (0, 9, -1)] == [
         f"{rows[at]:07d}" for at in (0, 9, -1)
     ]
     is_wrong = [label != one.label for label, one in zip(many.given, many.predictions, strict=True)]

@@ -25,7 +25,6 @@ from headscope.training.module import (
     ClassifierModule,
     build_module,
     chosen_precision,
-    has_fast_bfloat16,
 )
 from headscope.training.prepare import prepare
 from headscope.training.train import train
@@ -186,7 +185,7 @@ def test_bfloat16_is_fast_where_products_are_measured_to_be(
 
     monkeypatch.setattr(torch, "mm", product)
     monkeypatch.setattr(train_module.time, "perf_counter", lambda: now)
-    assert has_fast_bfloat16.__wrapped__() == is_fast
+    assert train_module._measured_bfloat16.__wrapped__() == is_fast
 
 
 @pytest.mark.slow  # tracing takes ten times as long as these steps
