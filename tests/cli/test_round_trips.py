@@ -109,6 +109,7 @@ def test_predictions_are_read_after_a_spreadsheet_has_saved_them(
     assert scored(run, str(tmp_path / "in.jsonl"), str(out))["against"]["accuracy"] == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*its rows are taken in their order:UserWarning")
 def test_a_column_of_answers_alone_may_have_empty_cells(tmp_path: Path) -> None:
     run = run_of(tmp_path, False)
     found = [each.label for each in load_run(run).predict(TEXTS)]

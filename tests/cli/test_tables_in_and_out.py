@@ -59,7 +59,7 @@ def test_a_sheet_is_labelled_and_its_answers_are_scored(tmp_path: Path) -> None:
     found = evaluate(config, console)
     right = sum(row["prediction"] == row["label"] for row in rows)
     assert found.accuracy == pytest.approx(right / 6)
-    assert "accuracy 0.0 (95 % interval 0.0 to 0.0)" in console.export_text()
+    assert "accuracy 0.0 (95 % interval −39.0 to +39.0)" in console.export_text()
     evaluations = [path.name for path in (run / "evaluations").iterdir()]
     assert evaluations == ["in.json"]
 

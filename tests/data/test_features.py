@@ -19,7 +19,7 @@ from headscope.cli.evaluate import evaluate
 from headscope.cli.inspect import inspect
 from headscope.data import features
 from headscope.data.datamodule import TextDataModule
-from headscope.ground.errors import ConfigError, LivePageError
+from headscope.ground.errors import ConfigError
 from headscope.ground.terminal import Bar
 from headscope.heads.contributions import decompose
 from headscope.model.classifier import Ensemble, TextClassifier
@@ -86,8 +86,7 @@ def test_a_run_is_its_own_file_and_every_command_reads_it(family: str, tmp_path:
     assert exact.missed.abs().max() < 1e-12
     page = inspect(InspectConfig(run=str(report.folder), text=text, accelerator="cpu"))
     assert '"heads":[4,4]' in page.read_text(encoding="utf-8")
-    with pytest.raises(LivePageError, match=r"model\.features: expected null, got "):
-        live_html(run)
+    assert "<script" in live_html(run)
 
 
 def test_frozen_layers_stay_as_they_are_and_a_resumed_run_ends_as_an_unbroken_one(

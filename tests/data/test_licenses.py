@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from datasets import ClassLabel
 
+from headscope.data import source
 from headscope.data.corpus import load_corpus
 from headscope.data.source import load_source
 from headscope.ground.errors import DataError

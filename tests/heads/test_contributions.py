@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from heads.kinds import BERT, LLAMA, made
 from headscope.data.batching import Batch
+from headscope.foreign import fixed_gates
 from headscope.foreign.gradients import _fixed_gates
-from headscope.heads import fixed_gates
+from headscope.heads import contributions
 from headscope.heads.capture import ablate, headed_layers
 from headscope.heads.contributions import (
     Contributions,
@@ -296,6 +297,7 @@ def test_a_gate_that_is_not_held_would_be_found_out(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(fixed_gates.RULES, rule)
+    monkeypatch.setattr(contributions, "is_linear_here", lambda model: False)
     model = classifier(num_layers=2, pooling="additive")
     assert split(model, inputs()).missed.abs().max() > 1e-3
 

@@ -18,10 +18,11 @@ from headscope.cli.inspect import inspect
 from headscope.data.tokenizer import copied, tokenizer_of
 from headscope.export.graph import export
 from headscope.foreign.sequence_classifier import SequenceClassifier
+from headscope.foreign.transformers_files import plain_tokenizer, read_tokenizer
 from headscope.ground import mecab
 from headscope.ground.errors import ConfigError, RunError
 from headscope.ground.mecab import write_tokenizer_json
-from headscope.model.checkpoint import plain_tokenizer, read_checkpoint, read_tokenizer
+from headscope.model.checkpoint import read_checkpoint
 from headscope.model.opened import as_transformers
 from headscope.runs.run import load_run
 from headscope.settings.checks import override

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 
 from chromium import PageOpener
@@ -57,9 +58,18 @@ def test_the_parts_of_each_text_are_those_that_it_has_alone(
 
 def test_a_table_of_words_by_hand() -> None:
     parts = [
-        TextParts(4, (0, 1), 2.0, np.array([[9.0, 9.0], [2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]), (1,)),
-        TextParts(7, (1, 0), 3.0, np.array([[3.0, 2.5], [1.0, -0.5], [8.0, 8.0]]), (1,)),
-        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,)),
+        TextParts(
+            4,
+            (0, 1),
+            2.0,
+            np.array([[9.0, 9.0], [2.0, 1.0], [0.5, 0.0], [1.0, 0.5]]),
+            (1,),
+            torch.zeros(3),
+        ),
+        TextParts(
+            7, (1, 0), 3.0, np.array([[3.0, 2.5], [1.0, -0.5], [8.0, 8.0]]), (1,), torch.zeros(3)
+        ),
+        TextParts(9, (2, -1), 1.0, np.array([[1.5, 0.25]]), (1,), torch.zeros(3)),
     ]
     words = [
         [Word("a", 1, 2), Word("b", 2, 3), Word("a", 3, 4)],  # token 0 is in no word

@@ -4,7 +4,6 @@ import io
 import re
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
-from headscope.foreign.fixed_gates import FixedGates
 from headscope.ground.errors import ProofError
 from headscope.heads import contributions, shares
+from headscope.heads.fixed_parts import Parts
+from headscope.heads.linear import FixedEmbedding
 from headscope.model.classifier import TextClassifier
 from headscope.model.encoder import EncoderBlock
 from headscope.model.families import FAMILIES
@@ -206,17 +206,14 @@ def test_a_classifier_whose_words_bypass_attention_is_found_out(
     assert all("without heads" in name for name in failed)
 
 
-class Doubled(FixedGates):
-    """Finds each vector of a token twice."""
-
-    def word(self, vectors: Tensor, owners: Tensor) -> Tensor:
-        found = super().word(vectors, owners)
-        self.words.append(self.words[-1])
-        return found
-
-
 def test_parts_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contributions, "FixedGates", Doubled)
+    right = FixedEmbedding.back
+
+    def doubled(embedding: FixedEmbedding, rows: Tensor) -> Parts:
+        found = right(embedding, rows)
+        return found._replace(tokens=2 * found.tokens)
+
+    monkeypatch.setattr(FixedEmbedding, "back", doubled)
     first = next(exact_sum_claims(Precision()))
     assert "words and biases" in first.name
     assert not first.holds
@@ -227,11 +224,11 @@ def first_failure() -> str:
 
 
 def test_shares_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_gauss_legendre", lambda num_layers: [(0.5, 1.0)])
+    monkeypatch.setattr(contributions, "gauss_legendre", lambda num_layers: [(0.5, 1.0)])
     title = "heads and what passes through none sum to words, and to biases"
     assert first_failure() == f"3 layers: {title}", "one point is enough for two layers"
     monkeypatch.undo()
-    monkeypatch.setattr(shares, "_scaled_heads", lambda gates: nullcontext(lambda x: None))
+    monkeypatch.setattr(contributions, "gauss_legendre", lambda num_layers: [(0.5, 0.9)])
     assert first_failure() == f"1 layer: {title}"
 
 

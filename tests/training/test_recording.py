@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from headscope.heads.integrations import lightning_callback
 
 from headscope.cli.inspect import inspect
 from headscope.data.batching import TextBatches
 from headscope.data.datamodule import TextDataModule
+from headscope.heads import lightning_callback
 from headscope.heads.capture import capture, read_at_first
 from headscope.heads.measures import HeadStatistics
 from headscope.heads.study import draw_samples, special_tokens

@@ -19,7 +19,7 @@ import { JOIN } from "./tokenizer.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
-const REST = 250; // milliseconds at rest, after which cells of heads are computed, and a head is tried off
+const REST = 250; // milliseconds at rest: then cells are computed, and a head is tried off
 const ROWS = 10; // heads that are shown before all are asked for
 const AT_ONCE = 12; // heads whose cells are asked for together
 const SLICE = 8; // milliseconds of work, after which the browser may take a key
