@@ -7,7 +7,7 @@ import { Thumbnail, Scale, mapOf, mostOf } from "./map.js";
 import { Panel, button, classLabel, formatSigned, isolated, legible, percent } from "./parts.js";
 import { html, useEffect } from "./preact.js";
 import { shortName } from "./ribbons.js";
-import { placeOf } from "./store.js";
+import { headKey, placeOf } from "./store.js";
 import { parts, t } from "./strings.js";
 import { Switch, switches } from "./switch.js";
 import { unitsOf } from "./words.js";
@@ -77,7 +77,7 @@ function addsLine(store, found) {
 
 /* What it brings over many texts. */
 function overLine({ learned, layer, head, index }, { asked }) {
-  const words = learned?.[`layer ${layer} head ${head}`]?.[index.classes[asked]]?.[0] ?? [];
+  const words = learned?.[headKey(index.layers, layer, head)]?.[index.classes[asked]]?.[0] ?? [];
   if (words.length === 0) return null;
   const names = words.slice(0, WORDS).map(([word], at) => [at > 0 && t`, `, isolated(word)]);
   const name = isolated(index.classes[asked]);

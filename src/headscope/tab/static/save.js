@@ -4,6 +4,7 @@ import { contributionsOf } from "./contributions.js";
 import { LONGEST, linkOf } from "./host.js";
 import { button, download } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
+import { headKey } from "./store.js";
 import { count, t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
@@ -96,7 +97,7 @@ function table(store) {
   const found = contributionsOf(store);
   if (found === null) throw new Error(t`This text has no sums.`);
   const places = found.places.filter(([layer, head]) => found.knows({ layer, head }));
-  const names = places.map(([layer, head]) => `layer ${layer} head ${head}`);
+  const names = places.map((place) => headKey(store.index.layers, ...place));
   const rows = store.tokens.slice(0, found.words.length).map((token, at) => {
     const shares = places.map((place) => found.ofHead(...place)[at]);
     return [token, found.words[at], ...shares, found.past[at]];

@@ -171,6 +171,14 @@ export function headName(layers, layer, head) {
   return layers.length === 1 ? t`head ${head}` : t`${nameOf(layers, layer)} head ${head}`;
 }
 
+/* A head as Python's tables call it, in English. */
+export function headKey(layers, layer, head) {
+  const networks = new Set(layers.map(networkOf));
+  const isByNetwork = networks.size === layers.length && layers.length > 1;
+  const kind = isByNetwork && !networks.has(undefined) ? "network" : "layer";
+  return `${kind} ${layer} head ${head}`;
+}
+
 /* A head as a key of maps. */
 export function placeOf({ layer, head }) {
   return `${layer},${head}`;
