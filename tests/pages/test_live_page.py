@@ -564,5 +564,5 @@ def test_it_works_over_http(open_page: PageOpener, run: ShownRun, tmp_path: Path
         address = f"http://127.0.0.1:{server.server_port}/page.html"
         tab = open_page(live_html(run, ["a lovely film"], Storage("float16")), address=address)
         shows(tab, ["[CLS]", "a", "lovely", "film", "[SEP]"])
-        assert "float16" in tab.locator(".notes").inner_text()
+        assert "weights in 16 bits" in tab.locator(".notes").inner_text()
         server.shutdown()
