@@ -16,7 +16,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List
 
 from headscope.data.columns import class_counts, numbers
 from headscope.data.corpus import Corpus, load_corpus, load_split, warn_of_repeated_texts
-from headscope.data.splits import with_keys
+from headscope.data.splits import Rows, cached_keys
 from headscope.ground.errors import DataError, UserWarningMessage
 from headscope.settings.config import DataConfig
 
@@ -329,16 +329,21 @@ def test_labels_that_look_alike_are_told_and_stay_apart(source: Read) -> None:
         assert load_corpus(source(table(labels * 10))).labels == sorted(labels)
 
 
+def compared(train: dict[str, Any], test: dict[str, Any], cache: Path) -> Corpus:
+    splits = DatasetDict(train=Dataset.from_dict(train), test=Dataset.from_dict(test))
+    rows = {}
+    for role, split in splits.items():
+        rows[role] = Rows(np.arange(len(split)), *cached_keys(split, cache).T)
+    return Corpus(splits, ["x", "y"], rows)
+
+
 def test_texts_that_stand_in_two_splits_are_counted_in_a_warning(tmp_path: Path) -> None:
     """A pair is the same only if both of its texts are."""
     train = {"text": ["same", "other"], "text_pair": ["p", "q"], "label": [0, 1]}
     test = {"text": ["same", "same", "p"], "text_pair": ["p", "q", "same"], "label": [1, 0, 0]}
-    splits = DatasetDict(
-        train=with_keys(Dataset.from_dict(train), tmp_path),
-        test=with_keys(Dataset.from_dict(test), tmp_path),
-    )
+    found = compared(train, test, tmp_path)
     with pytest.warns(UserWarningMessage) as caught:
-        facts = warn_of_repeated_texts(splits, CONFIG)
+        facts = warn_of_repeated_texts(found, CONFIG)
     assert facts == {
         "texts also in train": 1,
         "near-duplicates in train": 1,
@@ -355,13 +360,10 @@ def test_texts_of_a_test_file_that_are_in_train_in_another_width_or_nearly_are_c
 ) -> None:
     train = {"text": ["a good film", "so bad", "fine"], "label": [0, 1, 0]}
     test = {"text": ["\uff41 good  FILM", "SO BAD!", "other"], "label": [0, 0, 1]}
-    splits = DatasetDict(
-        train=with_keys(Dataset.from_dict(train), tmp_path),
-        test=with_keys(Dataset.from_dict(test), tmp_path),
-    )
+    found = compared(train, test, tmp_path)
     words = "1 texts of validation and test also stand in train, 1 more but for digits and punct"
     with pytest.warns(UserWarningMessage, match=words):
-        facts = warn_of_repeated_texts(splits, CONFIG)
+        facts = warn_of_repeated_texts(found, CONFIG)
     assert (facts["texts also in train"], facts["near-duplicates in train"]) == (1, 2)
 
 

@@ -43,7 +43,7 @@ def tickets(customers: int = 60, each: int = 6, seed: int = 0) -> list[dict[str,
 
 
 def sides(corpus: Corpus, column: str) -> dict[str, set[str]]:
-    return {role: {*split[column]} for role, split in corpus.splits.items()}
+    return {role: {*rows.cut_by[column]} for role, rows in corpus.rows.items()}
 
 
 def test_a_group_is_in_one_split_and_in_one_fold(tmp_path: Path) -> None:
@@ -55,12 +55,14 @@ def test_a_group_is_in_one_split_and_in_one_fold(tmp_path: Path) -> None:
     assert sizes["test"] == pytest.approx(36, abs=8)
     assert sizes["validation"] == pytest.approx(36, abs=8)
     assert corpus.groups is not None
-    np.testing.assert_array_equal(in_order(corpus.groups), groups_of(corpus.splits["train"]))
+    np.testing.assert_array_equal(in_order(corpus.groups), groups_of(corpus.rows["train"]))
     loaded = TextDataModule(data, TokenizerConfig(), 0, evidence=True)
     evidence = loaded.encoded["train"].evidence
     assert evidence is not None
     folds: dict[str, set[int]] = {}
-    for group, fold in zip(loaded.corpus.splits["train"]["group"], evidence.folds, strict=True):
+    for group, fold in zip(
+        loaded.corpus.rows["train"].cut_by["group"], evidence.folds, strict=True
+    ):
         folds.setdefault(group, set()).add(int(fold))
     assert all(len(each) == 1 for each in folds.values())
     assert len({min(each) for each in folds.values()}) == 10
@@ -72,7 +74,8 @@ def test_rows_without_a_group_are_one_each(tmp_path: Path) -> None:
     ]
     corpus = load_corpus(replace(configured(tmp_path, rows).data, group_column="customer"))
     assert corpus.facts["groups"] == 60 + 180
-    assert not {*corpus.splits["test"]["group"]} & {*corpus.splits["train"]["group"]} - {None}
+    found = sides(corpus, "group")
+    assert not found["test"] & found["train"] - {None}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_the_latest_texts_are_the_test_split_and_those_before_them_validation(
 ) -> None:
     rows = [row | {"date": write_time(row["date"])} for row in tickets()]
     corpus = load_corpus(replace(configured(tmp_path, rows).data, time_column="date"))
-    found = {role: [*split["time"]] for role, split in corpus.splits.items()}
+    found = {role: [*rows.cut_by["time"]] for role, rows in corpus.rows.items()}
     assert max(found["train"]) < min(found["validation"])
     assert max(found["validation"]) < min(found["test"])
     assert len(found["test"]) >= 36  # a tenth, and the others of that day
@@ -165,7 +168,7 @@ def test_the_folds_of_labels_keep_groups_and_each_fold_trains_by_them(
     seen = []
 
     def trained_without(run: Any, given: dict[str, Any], folder: Path) -> Any:
-        seen.append(({*given["train"]["group"]}, {*given["test"]["group"]}))
+        seen.append(tuple({*given[role][1].group} for role in ("train", "test")))
         other = original(run, given, folder)
         parts.append({*other.config.data.group_column.split()})
         return other
@@ -250,7 +253,7 @@ def test_what_few_groups_write_is_no_evidence(tmp_path: Path) -> None:
     assert evidence is not None
     assert loaded.evidence is not None
     has = evidence.by_text(np.arange(len(evidence.folds)), len(loaded.evidence)).tocoo()
-    groups = groups_of(loaded.corpus.splits["train"])[has.row]
+    groups = groups_of(loaded.corpus.rows["train"])[has.row]
     pairs = np.unique(np.stack([has.col, groups]), axis=1)
     of_groups = np.bincount(pairs[0], minlength=len(loaded.evidence))
     texts = np.bincount(has.col, minlength=len(loaded.evidence))

@@ -17,10 +17,11 @@ from jaxtyping import Float
 from pandas import DataFrame
 from rich.console import Console
 
-from headscope.data.columns import numbers, split_columns, text_rows, texts_among, tuples
+from headscope.data.columns import numbers, text_rows, texts_among
 from headscope.data.corpus import groups_of, row_keys
 from headscope.data.evidence import assign_folds
 from headscope.data.source import column_of
+from headscope.data.splits import Rows, joined
 from headscope.ground.errors import ConfigError, UserWarningMessage
 from headscope.ground.plain_rows import renamed
 from headscope.ground.tables import write_rows
@@ -50,14 +51,17 @@ def labels(config: LabelsConfig, console: Console | None = None) -> list[Suspect
         raise ConfigError(f"run={run.folder}: expected one label a text, got data.multi_label=true")
     show_line(console, f"{config.folds} networks are trained, each for as long as the run was")
     with Bar(console, "reading texts"):
-        splits = own_corpus(run).splits
-        texts = concatenate_datasets([*splits.values()])
+        corpus = own_corpus(run)
+        texts = concatenate_datasets([*corpus.splits.values()])
+        rows = joined([corpus.rows[role] for role in corpus.splits])
+        source_rows = {role: corpus.rows[role].source_row for role in corpus.splits}
         ids = []
         if config.id_column is not None:
-            ids = column_of(run.config.data, splits, config.id_column, "id_column")
-    shares = cross_fitted(run, texts, config.folds, console)
-    roles = np.repeat([*splits], [*map(len, splits.values())])
-    found = suspects(texts, roles, run.labels, shares)
+            ids = column_of(run.config.data, source_rows, config.id_column, "id_column")
+    shares = cross_fitted(run, (texts, rows), config.folds, console)
+    roles = np.repeat([*source_rows], [*map(len, source_rows.values())])
+    found = suspects(texts, run.labels, shares)
+    found = found.assign(split=roles[found.index], row=rows.source_row[found.index])
     suspicious: list[Suspect] = found.to_dict("records")
     columns = [*found]
     if config.id_column is not None:  # the index is the number of the text
@@ -87,35 +91,41 @@ def _show(console: Console, output: str, found: DataFrame) -> None:
 
 
 def cross_fitted(
-    run: Run, texts: Dataset, count: int, console: Console
+    run: Run, given: tuple[Dataset, Rows], count: int, console: Console
 ) -> Float[np.ndarray, "N C"]:
     """Return the probabilities of each text's classes, by a network trained on the other folds."""
-    folds = assign_folds(groups_of(texts), count, run.config.seed)
+    texts, beside = given
+    folds = assign_folds(groups_of(beside), count, run.config.seed)
     shares = np.zeros((len(texts), len(run.labels)))
     with tempfile.TemporaryDirectory(prefix="headscope-") as temporary:
         for fold in range(count):
             rows = np.flatnonzero(folds == fold)
             with Bar(console, f"training without fold {fold + 1} of {count}"):
-                others = texts.select(np.flatnonzero(folds != fold))
-                parts = {"train": others, "test": texts.select(rows)}
+                others = np.flatnonzero(folds != fold)
+                parts = {
+                    "train": (texts.select(others), beside.select(others)),
+                    "test": (texts.select(rows), beside.select(rows)),
+                }
                 other = trained_without(run, parts, Path(temporary) / f"fold_{fold}")
-                answers = other.predict([*text_rows(parts["test"])])
+                answers = other.predict([*text_rows(texts.select(rows))])
                 table = DataFrame([each.probabilities for each in answers])
                 # 0 for a class that it has not seen.
                 shares[rows] = table.reindex(columns=run.labels, fill_value=0.0)
     return shares
 
 
-def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
+def trained_without(run: Run, parts: dict[str, tuple[Dataset, Rows]], folder: Path) -> Run:
     """Train by the run's settings, and nothing beside it, on other texts; return the best."""
     folder.mkdir()
     own = run.config.data
-    seen = {*numbers(parts["train"], "label").tolist()}
-    for role, split in parts.items():
-        columns = [*texts_among(split.column_names), *split_columns(own)]
+    train_texts, train_rows = parts["train"]
+    seen = {*numbers(train_texts, "label").tolist()}
+    for role, (split, beside) in parts.items():
+        columns = [*texts_among(split.column_names), *beside.cut_by]
+        cells = zip(text_rows(split), *beside.cut_by.values(), numbers(split, "label"), strict=True)
         rows = (
-            dict(zip(columns, cells, strict=True)) | {"label": run.labels[number]}
-            for *cells, number in tuples(split, [*columns, "label"])
+            dict(zip(columns, [*texts, *cut_by], strict=True)) | {"label": run.labels[number]}
+            for texts, *cut_by, number in cells
             if number in seen
         )
         write_rows(str(folder / f"{role}.jsonl"), rows, [])
@@ -132,7 +142,7 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
             "path": str(folder / "train.jsonl"),
             "test_path": str(folder / "test.jsonl"),
             "text_pair_column": "text_pair" if own.text_pair_column else None,
-            **{f"{name}_column": name for name in split_columns(own)},
+            **{f"{name}_column": name for name in train_rows.cut_by},
             "max_length": own.max_length,
             "tokens_per_batch": own.tokens_per_batch,
             "cache_dir": str(folder / "cache"),
@@ -144,13 +154,8 @@ def trained_without(run: Run, parts: dict[str, Dataset], folder: Path) -> Run:
     return load_run(folder / "run")
 
 
-def suspects(
-    texts: Dataset, roles: np.ndarray, classes: list[str], shares: Float[np.ndarray, "N C"]
-) -> DataFrame:
-    """Return the texts whose label is probably wrong, that of the least probability first.
-
-    `split` is the run's, one of `roles` [N]; `row` is counted in the source, from 0.
-    """
+def suspects(texts: Dataset, classes: list[str], shares: Float[np.ndarray, "N C"]) -> DataFrame:
+    """Return the texts whose label is probably wrong, that of the least probability first."""
     given = numbers(texts, "label")
     names = np.array(classes, dtype=object)
     table = texts.select_columns(texts_among(texts.column_names)).to_pandas()
@@ -161,8 +166,6 @@ def suspects(
         probability_label=shares[np.arange(len(given)), given],
         probability_suggested=shares.max(axis=1),
         key=row_keys(texts, classes),
-        split=roles,
-        row=numbers(texts, "row"),
     )
     is_likelier = table["probability_suggested"] >= ODDS * table["probability_label"]
     found = table[is_likelier & (table["label"] != table["suggested"])]

@@ -52,18 +52,19 @@ def text_columns(config: DataConfig) -> list[str]:
     return [column for column in (config.text_column, config.text_pair_column) if column]
 
 
-def split_columns(config: DataConfig) -> dict[str, str]:
-    """Return the source's column that cuts go by, under its name in a split: group, or time."""
-    columns = {"group": config.group_column, "time": config.time_column}
-    return {name: column for name, column in columns.items() if column}
-
-
 def as_cell(value: Any) -> str | None:
-    """Return a value of such a column as text; None for a gap."""
+    """Return a value of a column that cuts go by as text; None for a gap."""
     return None if is_gap(value) else str(value)
 
 
-def times_of(cells: Sequence[str | None], where: str) -> np.ndarray:
+def cells(dataset: Dataset, column: str | None) -> np.ndarray | None:
+    """Return a column that cuts go by as texts, None for a gap, [N]; None without such a column."""
+    if column is None:
+        return None
+    return np.array([*map(as_cell, values(dataset, column))], dtype=object)
+
+
+def times_of(cells: Sequence[str | None] | np.ndarray, where: str) -> np.ndarray:
     """Return numbers, or dates as ISO 8601 has them, [N] in the order of time.
 
     Raises:

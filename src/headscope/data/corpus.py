@@ -19,7 +19,7 @@ from datasets import Dataset, DatasetDict
 
 from headscope.data.columns import (
     TEXT_COLUMNS,
-    as_cell,
+    cells,
     class_counts,
     class_names,
     class_numbers,
@@ -28,7 +28,6 @@ from headscope.data.columns import (
     label_name,
     labels_of,
     numbers,
-    split_columns,
     text_columns,
     texts_among,
     times_of,
@@ -37,7 +36,7 @@ from headscope.data.columns import (
 )
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason
-from headscope.data.splits import KEY_COLUMNS, in_order, limited, limited_rows, rows_off, with_keys
+from headscope.data.splits import Rows, cached_keys, in_order, limited, limited_rows, rows_off
 from headscope.ground.errors import DataError, listed, warn
 from headscope.ground.files import cache_folder, digest
 from headscope.ground.plain_rows import Row
@@ -57,23 +56,22 @@ class Corpus:
     text has and 0 at the others.
     """
 
-    # train, validation, test: columns text, text_pair (for pairs), label, row in the source, two
-    # keys (`text_keys`), and group or time where cuts go by it (`split_columns`)
-    splits: DatasetDict
+    splits: DatasetDict  # train, validation, test: columns text, text_pair (for pairs), label
     labels: list[str]  # the names of the classes
+    rows: dict[str, Rows] = field(default_factory=dict)  # of each split, in its order
     facts: dict[str, Any] = field(default_factory=dict)  # sizes, cuts, near-duplicates
     groups: np.ndarray | None = None  # of near-duplicates in train; None where no cut asked
 
     def keep(self, role: str, rows: np.ndarray) -> None:
         """Leave some rows of a split, by their numbers, and their groups of near-duplicates."""
         self.splits[role] = self.splits[role].select(rows)
+        self.rows[role] = self.rows[role].select(rows)
         if role == "train" and self.groups is not None:
             self.groups = in_order(self.groups[rows])
 
     def learned(self) -> np.ndarray:
         """Return the keys of the texts of train and validation, sorted; see `text_keys`."""
-        splits = (self.splits["train"], self.splits["validation"])
-        return np.unique(np.concatenate([numbers(split, "key") for split in splits]))
+        return np.unique(np.concatenate([self.rows["train"].key, self.rows["validation"].key]))
 
     def digests(self) -> dict[str, dict[str, Any]]:
         """Return rows and digests of each split; see `digests_of_split`."""
@@ -93,8 +91,8 @@ def load_corpus(config: DataConfig) -> Corpus:
         for role, name in names.items()
         if name and (role == "train" or name in source)
     }
-    rows = chain.from_iterable(split.labels for split in given.values())
-    labels = class_names(source[config.train_split], rows, config)
+    names_of_rows = chain.from_iterable(split.labels for split in given.values())
+    labels = class_names(source[config.train_split], names_of_rows, config)
     warn_of_similar_labels(labels, config)
     splits = {role: split.with_labels(labels, config) for role, split in given.items()}
     corpus = Corpus(DatasetDict(splits), labels)
@@ -106,9 +104,7 @@ def load_corpus(config: DataConfig) -> Corpus:
             corpus.facts.setdefault("rows dropped as empty", {})[role] = dropped
     check_classes(corpus, config)
     check_separator(given["train"], config)
-    cache = cache_folder(config.cache_dir, config.cache_gb)
-    with quiet():
-        corpus.splits |= {role: with_keys(split, cache) for role, split in splits.items()}
+    corpus.rows = {role: rows_of(given[role], texts, config) for role, texts in splits.items()}
     cut_missing(corpus, config)
     warn_of_given_sides(corpus, [*given], config)
     if config.limit is not None:
@@ -116,7 +112,7 @@ def load_corpus(config: DataConfig) -> Corpus:
     if config.drop_rows is not None:
         drop_rows(corpus, config)
     warn_of_rare_labels(corpus, config)
-    corpus.facts |= warn_of_repeated_texts(corpus.splits, config)
+    corpus.facts |= warn_of_repeated_texts(corpus, config)
     corpus.facts["sizes"] = {role: len(split) for role, split in corpus.splits.items()}
     return corpus
 
@@ -150,23 +146,25 @@ def digests_of_split(split: Dataset) -> dict[str, Any]:
 
 def cut_missing(corpus: Corpus, config: DataConfig) -> None:
     """Cut the test and the validation split from train where the source has none."""
-    train = corpus.splits["train"]
-    given = len(train)
+    given = len(corpus.splits["train"])
     for role, share in (("test", config.test_share), ("validation", config.validation_share)):
         if role in corpus.splits:
             continue
+        train = corpus.splits["train"]
+        rows = corpus.rows["train"]
         if corpus.groups is None:
-            corpus.groups = groups_of(train)
+            corpus.groups = groups_of(rows)
             num_groups = len(np.unique(corpus.groups))
         of_rest = share * given / len(train)  # of what was given, also for the second cut
         try:
-            is_off = rows_off(train, corpus.groups, of_rest, config)
+            labels = numbers(train, "label")
+            is_off = rows_off(labels, rows, corpus.groups, of_rest, config)
         except ValueError as error:
             different = f"{num_groups} different texts"
             if config.group_column:
                 different = f"{num_groups} groups"
-            elif config.time_column:
-                times = len({*values(train, "time")})
+            elif rows.time is not None:
+                times = len({*rows.time})
                 different = f"{times} different times in column {config.time_column!r}"
             raise DataError(
                 f"{config.path}, split {config.train_split} ({given} rows): only {different} "
@@ -175,7 +173,9 @@ def cut_missing(corpus: Corpus, config: DataConfig) -> None:
                 f"punctuation count as one); add texts, or give one with data.{role}_path=..."
             ) from error
         corpus.splits[role] = train.select(np.flatnonzero(is_off))
-        corpus.splits["train"] = train = train.select(np.flatnonzero(~is_off))
+        corpus.rows[role] = rows.select(is_off)
+        corpus.splits["train"] = train.select(np.flatnonzero(~is_off))
+        corpus.rows["train"] = rows.select(~is_off)
         corpus.groups = corpus.groups[~is_off]
         corpus.facts[f"{role} cut from train"] = len(corpus.splits[role])
         if config.group_column:
@@ -245,40 +245,40 @@ def read_review(path: str, classes: list[str]) -> dict[str, str]:
     return {str(row.get("key")): known[corrected(row)] for row in rows}
 
 
-def groups_of(split: Dataset) -> np.ndarray:
+def groups_of(rows: Rows) -> np.ndarray:
     """Return the group of each row of a split, [N]: by data.group_column, or near-duplicates.
 
     A row whose cell is empty is a group of its own.
     """
-    if "group" not in split.column_names:
-        return in_order(numbers(split, "letters"))
-    cells = [name or f"\0{row}" for row, name in enumerate(group_names(split))]
-    return in_order(np.array(cells, dtype=object))
+    if rows.group is None:
+        return in_order(rows.letters)
+    names = [name or f"\0{row}" for row, name in enumerate(group_names(rows.group))]
+    return in_order(np.array(names, dtype=object))
 
 
-def group_names(split: Dataset) -> list[str]:
+def group_names(groups: np.ndarray) -> list[str]:
     """Return the group of each row, "" where there is none: `acme` and `ACME ` are one."""
-    cells = (cell or "" for cell in values(split, "group"))
-    return [" ".join(unicodedata.normalize("NFKC", cell).casefold().split()) for cell in cells]
+    full = (cell or "" for cell in groups)
+    return [" ".join(unicodedata.normalize("NFKC", cell).casefold().split()) for cell in full]
 
 
 def warn_of_given_sides(corpus: Corpus, given: Sequence[str], config: DataConfig) -> None:
     """Warn of rows of given splits that are of a group of train, or as early as rows of train."""
-    train = corpus.splits["train"]
+    train = corpus.rows["train"]
     for role in (role for role in given if role != "train"):
-        split = corpus.splits[role]
-        if config.group_column:
-            is_shared = np.isin(group_names(split), [*filter(None, {*group_names(train)})])
-            count = int(is_shared.sum())
-            what = f"{count} of {len(split)} {role} texts are of groups in train"
+        rows = corpus.rows[role]
+        size = len(rows.source_row)
+        if rows.group is not None and train.group is not None:
+            of_train = [*filter(None, {*group_names(train.group)})]
+            count = int(np.isin(group_names(rows.group), of_train).sum())
+            what = f"{count} of {size} {role} texts are of groups in train"
             corpus.facts[f"{role} texts of groups in train"] = count
-        elif config.time_column:
+        elif rows.time is not None and train.time is not None:
             where = f"{config.path}, column {config.time_column!r}"
-            cells = [*values(train, "time"), *values(split, "time")]
-            times = times_of(cells, where)
-            latest = times[: len(train)].max()
-            count = int((times[len(train) :] <= latest).sum())
-            what = f"{count} of {len(split)} {role} texts are no later than the last of train"
+            times = times_of(np.concatenate([train.time, rows.time]), where)
+            latest = times[: len(train.time)].max()
+            count = int((times[len(train.time) :] <= latest).sum())
+            what = f"{count} of {size} {role} texts are no later than the last of train"
         else:
             return
         if count:
@@ -299,7 +299,7 @@ class Split:
     rows: np.ndarray  # their numbers in the source, [N]
 
     def with_labels(self, classes: list[str], config: DataConfig) -> Dataset:
-        """Return the columns text, text_pair (for pairs), label and row, as `Corpus` has them."""
+        """Return the columns text, text_pair (for pairs) and label, as `Corpus` has them."""
         known = set(chain.from_iterable(self.labels))
         index = class_numbers(classes, known)
         if unknown := known - index.keys():
@@ -319,9 +319,14 @@ class Split:
         columns = dict(zip(text_columns(config), TEXT_COLUMNS, strict=False))
         texts = self.dataset.select_columns([*columns]).rename_columns(columns)
         with quiet():  # where rows were dropped, the others are copied
-            for name, source in split_columns(config).items():
-                texts = texts.add_column(name, [*map(as_cell, values(self.dataset, source))])
-            return texts.add_column("label", column).add_column("row", self.rows)
+            return texts.add_column("label", column)
+
+
+def rows_of(split: Split, texts: Dataset, config: DataConfig) -> Rows:
+    """Return what is known of the rows of a split beside their texts and labels."""
+    key, letters = cached_keys(texts, cache_folder(config.cache_dir, config.cache_gb)).T
+    group = cells(split.dataset, config.group_column)
+    return Rows(split.rows, key, letters, group, cells(split.dataset, config.time_column))
 
 
 def read_split(source: DatasetDict, name: str, config: DataConfig) -> Split:
@@ -464,23 +469,22 @@ def warn_of_rare_labels(corpus: Corpus, config: DataConfig) -> None:
         )
 
 
-def warn_of_repeated_texts(splits: DatasetDict, config: DataConfig) -> dict[str, object]:
+def warn_of_repeated_texts(corpus: Corpus, config: DataConfig) -> dict[str, object]:
     """Warn of texts that are in train and in another split, or under different labels.
 
     Returns:
         How many rows hold such texts, and how many of other splits have the letters of one in
         train.
     """
-    texts, letters = (
-        pd.Series(np.concatenate([numbers(split, column) for split in splits.values()]))
-        for column in KEY_COLUMNS
-    )
-    num_train = len(splits["train"])
+    roles = [*corpus.splits]
+    texts = pd.Series(np.concatenate([corpus.rows[role].key for role in roles]))
+    letters = pd.Series(np.concatenate([corpus.rows[role].letters for role in roles]))
+    num_train = len(corpus.splits["train"])
     shared, near = (int(keys[num_train:].isin(keys[:num_train]).sum()) for keys in (texts, letters))
     if near:
         also = f", {near - shared} more but for digits and punctuation" if near > shared else ""
         warn(f"{config.path}: {shared} texts of validation and test also stand in train{also}")
-    labels = np.concatenate([numbers(split, "label") for split in splits.values()])
+    labels = np.concatenate([numbers(corpus.splits[role], "label") for role in roles])
     names = pd.Series([label.tobytes() for label in labels])
     conflicts = names.groupby(texts).transform("nunique") > 1
     if conflicts.any():

@@ -127,7 +127,7 @@ class TextDataModule(LightningDataModule):
         groups = None
         if role == "train":
             groups = self.corpus.groups  # known after a cut
-            groups = groups_of(self.corpus.splits[role]) if groups is None else groups
+            groups = groups_of(self.corpus.rows[role]) if groups is None else groups
         of_ngrams = groups if self.config.group_column else None
         self.evidence, ngrams = cached_ngrams(words, self.evidence, most, self.cache, of_ngrams)
         if groups is None:

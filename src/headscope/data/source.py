@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
-from headscope.data.columns import as_cell, numbers, split_columns, text_columns, values
+from headscope.data.columns import as_cell, text_columns, values
 from headscope.data.rows import (
     check_names,
     format_of,
@@ -182,7 +183,8 @@ def load_rows(rows: Iterable[Row], config: DataConfig, path: str) -> Dataset:
     columns = text_columns(config)
     names: dict[str, None] = {}
     labels: list[Any] = []
-    others: dict[str, list[str | None]] = {column: [] for column in split_columns(config).values()}
+    cut_by = filter(None, (config.group_column, config.time_column))
+    others: dict[str, list[str | None]] = {column: [] for column in cut_by}
 
     def texts() -> Iterator[Row]:
         for number, row in enumerate(rows):
@@ -244,14 +246,16 @@ def read_source(data: DataConfig, path: str) -> Iterator[Row]:
     return read_rows(path, encoding=data.encoding, separator=data.separator)
 
 
-def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> list[Any]:
-    """Return a column of the source for each text; a file of rows is read once more for it.
+def column_of(data: DataConfig, rows: Mapping[str, np.ndarray], column: str, key: str) -> list[Any]:
+    """Return a column of the source for some of its rows; a file is read once more for it.
+
+    `rows` has their numbers in the source, [N], for each split of a run.
 
     ConfigError, in the name of `key`, for a column that the source lacks.
     """
     source = load_source(data)
     cells_of_texts = []
-    for role, split in splits.items():
+    for role, numbers in rows.items():
         name = getattr(data, f"{role}_split")
         if name not in source:  # it is cut from train
             name = data.train_split
@@ -267,7 +271,7 @@ def column_of(data: DataConfig, splits: DatasetDict, column: str, key: str) -> l
         if column not in known:
             expected = f"one of the columns {listed(known)} of {path}"
             raise ConfigError(message(key, expected, column))
-        cells_of_texts += [cells[row] for row in numbers(split, "row")]
+        cells_of_texts += [cells[row] for row in numbers]
     return cells_of_texts
 
 

@@ -7,7 +7,9 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,24 +17,57 @@ import tokenizers
 from datasets import Dataset
 from sklearn.model_selection import StratifiedGroupKFold, train_test_split
 
-from headscope.data.columns import (
-    column_digests,
-    numbers,
-    text_rows,
-    texts_among,
-    times_of,
-    values,
-)
+from headscope.data.columns import column_digests, numbers, text_rows, texts_among, times_of
 from headscope.data.units import MARKS, normal_form
 from headscope.ground.arrays import cached_arrays
 from headscope.ground.files import digest
 from headscope.settings.config import DataConfig
 
-KEY_COLUMNS = ("key", "letters")  # beside the texts of a `Corpus`
 RECIPE = 1  # raise it when `text_keys` returns others, so that no cached ones are used
 NOT_LETTERS = re.compile(rf"(?:[^\w{MARKS}]|[\d_])+")
 MOST_PARTS = 20  # that groups are dealt into
 FEWEST_LEFT = 2  # texts of a class that a cut leaves in train
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is known of the N rows of a split beside their texts and labels.
+
+    Attributes:
+        source_row: [N], the number of each in the source, from 0.
+        key: [N], the same where the default tokens are equal; see `text_keys`.
+        letters: [N], the same for near-duplicates.
+        group: [N], the cells of data.group_column, None for a gap; None where cuts ignore groups.
+        time: [N], the cells of data.time_column, likewise.
+    """
+
+    source_row: np.ndarray
+    key: np.ndarray
+    letters: np.ndarray
+    group: np.ndarray | None = None
+    time: np.ndarray | None = None
+
+    def select(self, rows: np.ndarray) -> "Rows":
+        """Return some rows, by their numbers or as [N] of bool."""
+        arrays: dict[str, Any] = {
+            name: None if column is None else column[rows] for name, column in vars(self).items()
+        }
+        return Rows(**arrays)
+
+    @property
+    def cut_by(self) -> dict[str, np.ndarray]:
+        """Return the cells that cuts go by, under "group" or "time"; none where they do not."""
+        cells = {"group": self.group, "time": self.time}
+        return {name: column for name, column in cells.items() if column is not None}
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of several splits, one after the other."""
+    arrays: dict[str, Any] = {}
+    for name in vars(parts[0]):
+        columns = [getattr(part, name) for part in parts]
+        arrays[name] = None if columns[0] is None else np.concatenate(columns)
+    return Rows(**arrays)
 
 
 def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
@@ -53,15 +88,12 @@ def text_keys(rows: Iterable[Sequence[str]]) -> np.ndarray:
     return np.frombuffer(b"".join(digests()), "<i8").reshape(-1, 2)
 
 
-def with_keys(split: Dataset, cache: Path) -> Dataset:
-    """Add the `text_keys` of a split, from the cache, as columns."""
+def cached_keys(split: Dataset, cache: Path) -> np.ndarray:
+    """Return the `text_keys` of a split, from the cache where they are there."""
     texts = column_digests(split, texts_among(split.column_names))
     name = digest([f"{RECIPE} {tokenizers.__version__}", *texts]).hex()
     path = cache / "keys" / f"{name}.safetensors"
-    keys = cached_arrays(path, lambda: {"keys": text_keys(text_rows(split)).copy()})["keys"]
-    for column, of_rows in zip(KEY_COLUMNS, keys.T, strict=True):
-        split = split.add_column(column, of_rows)
-    return split
+    return cached_arrays(path, lambda: {"keys": text_keys(text_rows(split)).copy()})["keys"]
 
 
 def in_order(keys: np.ndarray) -> np.ndarray:
@@ -70,18 +102,19 @@ def in_order(keys: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def rows_off(train: Dataset, groups: np.ndarray, share: float, config: DataConfig) -> np.ndarray:
+def rows_off(
+    labels: np.ndarray, rows: Rows, groups: np.ndarray, share: float, config: DataConfig
+) -> np.ndarray:
     """Return which rows to cut off, [N] of bool: other groups, the latest, or no near-duplicates.
 
     Raises:
         ValueError: where too few texts are left for two sides.
     """
-    labels = numbers(train, "label")
     if config.group_column:
         return cut_groups(labels, groups, share, config.split_seed)
-    if config.time_column:
+    if rows.time is not None:
         where = f"{config.path}, column {config.time_column!r}"
-        return cut_latest(labels, groups, times_of([*values(train, "time")], where), share)
+        return cut_latest(labels, groups, times_of(rows.time, where), share)
     return cut(labels, groups, share, config.split_seed)
 
 
