@@ -1,4 +1,4 @@
-"""What a function computes while gates are held fixed: the rules of `heads.fixed_gates`.
+"""What a function computes while gates are held fixed: the rules of `foreign.fixed_gates`.
 
 A rule gets the active `FixedGates`, the function and its arguments, and returns what the function
 does, with the gradients that the sum needs. Roles tell the rules what a tensor is.
@@ -22,7 +22,7 @@ from headscope.foreign.places import (
     texts_in,
 )
 
-FixedGates = Any  # of `heads.fixed_gates`, which stands on these rules
+FixedGates = Any  # of `foreign.fixed_gates`, which stands on these rules
 GATE = "gate"  # the output of an activation, also times or plus a constant
 WEIGHTS = "weights"  # of attention
 ROWS = "rows"  # of integers, one 1 in each

@@ -41,8 +41,10 @@ class Family:
         keys: from our word to the key of config.json, where it is not BERT's.
         names: of the tensors of the encoder, without prefix.
         head: of the pooler and the classes; with the prefix where it says {prefix}.
-        pooler: what stands between [CLS] and the classes.
+        pooler: what stands between [CLS] and the classes, where config.json does not say.
+        architecture: reads a config.json.
         first_position: from config.json, the row of the table of positions of the first token.
+        rotates_halves: transformers rotates numbers j and j + E / 2 of a head, ours are neighbours.
     """
 
     prefix: str
@@ -50,7 +52,9 @@ class Family:
     head: Names
     pooler: Pooler
     keys: Mapping[str, str]
+    architecture: "Callable[[Description, Family], Architecture]"
     first_position: Callable[[Description], int] = lambda encoder: 0
+    rotates_halves: bool = False
 
 
 def _with_bias(ours: str, *theirs: str) -> Names:
@@ -118,16 +122,19 @@ BERT_KEYS = {
     "max_length": "max_position_embeddings",
     "activation": "hidden_act",
     "norm_eps": "layer_norm_eps",
+    "token_types": "type_vocab_size",
 }
-DISTILBERT_KEYS = {
-    **BERT_KEYS,
+ELECTRA_KEYS = {**BERT_KEYS, "embedding_width": "embedding_size"}
+DISTILBERT_KEYS = {  # one token type; eps is not a setting
     "d_model": "dim",
     "num_heads": "n_heads",
     "num_layers": "n_layers",
     "feedforward_size": "hidden_dim",
+    "max_length": "max_position_embeddings",
     "activation": "activation",
 }
 MODERNBERT_KEYS = {**BERT_KEYS, "activation": "hidden_activation", "norm_eps": "norm_eps"}
+EPS = 1e-12  # of BERT's family, where it is not a setting
 # What config.json leaves out has the value of transformers' class of that family.
 DEFAULTS: dict[str, Any] = {
     "hidden_act": "gelu",
@@ -136,51 +143,12 @@ DEFAULTS: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
     "norm_eps": 1e-5,
     "type_vocab_size": 2,
+    "embedding_size": 128,
     "vocab_size": None,
 }
 DENSE_HEAD: Names = {
     **_with_bias("pooler.dense", "classifier.dense"),
     **_with_bias("head", "classifier.out_proj"),
-}
-_bert = Family(
-    "bert.",
-    BERT_NAMES,
-    _with_bias("pooler.dense", "{prefix}pooler.dense") | _with_bias("head", "classifier"),
-    Pooler("tanh"),
-    BERT_KEYS,
-)
-_roberta = Family(
-    "roberta.",
-    BERT_NAMES,
-    DENSE_HEAD,
-    Pooler("tanh"),
-    BERT_KEYS,
-    lambda encoder: int(encoder.get("pad_token_id", 1)) + 1,
-)
-FAMILIES: dict[str, Family] = {
-    "bert": _bert,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-    "camembert": _roberta,
-    "electra": Family("electra.", BERT_NAMES, DENSE_HEAD, Pooler("gelu"), BERT_KEYS),
-    "distilbert": Family(
-        "distilbert.",
-        DISTILBERT_NAMES,
-        _with_bias("pooler.dense", "pre_classifier") | _with_bias("head", "classifier"),
-        Pooler("relu"),
-        DISTILBERT_KEYS,
-    ),
-    "modernbert": Family(
-        "model.",
-        MODERNBERT_NAMES,
-        {
-            **_with_bias("pooler.dense", "head.dense"),
-            **_with_bias("pooler.norm", "head.norm"),
-            **_with_bias("head", "classifier"),
-        },
-        Pooler("gelu", has_bias=False, has_norm=True),
-        MODERNBERT_KEYS,
-    ),
 }
 
 
@@ -208,15 +176,7 @@ def architecture_of(encoder: Description, config: ModelConfig | None = None) -> 
         ConfigError: for a family that has no row here, or a setting of one that our network lacks.
     """
     family = family_of(encoder)
-    made = _modernbert(encoder) if encoder["model_type"] == "modernbert" else _bert_like(encoder)
-    pooling = "first"
-    if encoder["model_type"] == "modernbert" and encoder.get("classifier_pooling") == "mean":
-        pooling = "mean"
-    pooler = family.pooler
-    if encoder["model_type"] == "modernbert":
-        activation = _activation(encoder, "classifier_activation")
-        pooler = Pooler(activation, bool(encoder.get("classifier_bias", False)), True)
-    made = replace(made, pooling=pooling, pooler=pooler, is_opened=True)
+    made = replace(family.architecture(encoder, family), is_opened=True)
     if made.d_model % made.num_heads:
         raise ConfigError(
             f"{family.keys['num_heads']}: expected a divisor of {made.d_model}, "
@@ -239,44 +199,41 @@ def architecture_of(encoder: Description, config: ModelConfig | None = None) -> 
     )
 
 
-def _bert_like(encoder: Description) -> Architecture:
+def bert_like(encoder: Description, family: Family) -> Architecture:
     """Return the architecture of BERT, DistilBERT, RoBERTa or ELECTRA: norms after the branches."""
-    kind = encoder["model_type"]
-    keys = family_of(encoder).keys
+    keys = family.keys
     _expect(encoder, "position_embedding_type", "absolute")
     _expect(encoder, "is_decoder", False)
     _expect(encoder, "add_cross_attention", False)
     _expect(encoder, "chunk_size_feed_forward", 0)
-    first = family_of(encoder).first_position(encoder)
-    types = 0 if kind == "distilbert" else _size(encoder, "type_vocab_size", least=0)
-    width = None
-    if kind == "electra":
-        narrow = _size(encoder, "embedding_size") if "embedding_size" in encoder else 128
-        width = None if narrow == _size(encoder, keys["d_model"]) else narrow
+    D = _size(encoder, keys["d_model"])
+    width = _size(encoder, keys["embedding_width"]) if "embedding_width" in keys else D
     return Architecture(
         vocab_size=_size(encoder, "vocab_size"),
-        max_length=_max_length(encoder, keys["max_length"]) - first,
-        d_model=_size(encoder, keys["d_model"]),
+        max_length=_max_length(encoder, keys["max_length"]) - family.first_position(encoder),
+        d_model=D,
         num_heads=_size(encoder, keys["num_heads"]),
         feedforward_size=_size(encoder, keys["feedforward_size"]),
         layers=(Layer(),) * _num_layers(encoder, keys["num_layers"]),
-        token_types=types,
+        token_types=_size(encoder, keys["token_types"], least=0) if "token_types" in keys else 0,
         positions="learned",
         norm="after",
         has_last_norm=False,
-        norm_eps=1e-12 if kind == "distilbert" else _number(encoder, keys["norm_eps"]),
+        norm_eps=_number(encoder, keys["norm_eps"]) if "norm_eps" in keys else EPS,
         activation=_activation(encoder, keys["activation"]),
         has_embedding_norm=True,
-        embedding_width=width,
+        embedding_width=None if width == D else width,
+        pooling="first",
+        pooler=family.pooler,
     )
 
 
-def _modernbert(encoder: Description) -> Architecture:
+def modernbert(encoder: Description, family: Family) -> Architecture:
     """Return ModernBERT's: norms before, rotary positions, GeGLU, windows in most layers.
 
     (Warner et al. 2024, Smarter, Better, Faster, Longer, section 2.1.)
     """
-    keys = MODERNBERT_KEYS
+    keys = family.keys
     for name in ("attention_bias", "mlp_bias", "norm_bias"):
         _expect(encoder, name, False)
     number = _num_layers(encoder, keys["num_layers"])
@@ -307,6 +264,12 @@ def _modernbert(encoder: Description) -> Architecture:
         activation=_activation(encoder, keys["activation"]),
         is_gated=True,
         has_embedding_norm=True,
+        pooling="mean" if encoder.get("classifier_pooling") == "mean" else "first",
+        pooler=Pooler(
+            _activation(encoder, "classifier_activation"),
+            has_bias=bool(encoder.get("classifier_bias", False)),
+            has_norm=True,
+        ),
     )
 
 
@@ -366,3 +329,52 @@ def _activation(encoder: Description, key: str) -> Activation:
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise ConfigError(f"{key}: expected one of {', '.join(ACTIVATIONS)}, got {name!r}")
     return ACTIVATIONS[name]
+
+
+# The rows: a new family is one of these, and tests/model/test_opened.py tries it.
+
+_bert = Family(
+    "bert.",
+    BERT_NAMES,
+    _with_bias("pooler.dense", "{prefix}pooler.dense") | _with_bias("head", "classifier"),
+    Pooler("tanh"),
+    BERT_KEYS,
+    bert_like,
+)
+_roberta = Family(
+    "roberta.",
+    BERT_NAMES,
+    DENSE_HEAD,
+    Pooler("tanh"),
+    BERT_KEYS,
+    bert_like,
+    lambda encoder: int(encoder.get("pad_token_id", 1)) + 1,
+)
+FAMILIES: dict[str, Family] = {
+    "bert": _bert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+    "camembert": _roberta,
+    "electra": Family("electra.", BERT_NAMES, DENSE_HEAD, Pooler("gelu"), ELECTRA_KEYS, bert_like),
+    "distilbert": Family(
+        "distilbert.",
+        DISTILBERT_NAMES,
+        _with_bias("pooler.dense", "pre_classifier") | _with_bias("head", "classifier"),
+        Pooler("relu"),
+        DISTILBERT_KEYS,
+        bert_like,
+    ),
+    "modernbert": Family(
+        "model.",
+        MODERNBERT_NAMES,
+        {
+            **_with_bias("pooler.dense", "head.dense"),
+            **_with_bias("pooler.norm", "head.norm"),
+            **_with_bias("head", "classifier"),
+        },
+        Pooler("gelu", has_bias=False, has_norm=True),
+        MODERNBERT_KEYS,
+        modernbert,
+        rotates_halves=True,
+    ),
+}

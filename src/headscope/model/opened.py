@@ -102,7 +102,7 @@ def translated(
     found = {ours: torch.cat([read(name) for name in it]).float() for ours, it in sources.items()}
     if POSITION in found:  # RoBERTa's first token is not in the first row
         found[POSITION] = found[POSITION][family_of(encoder).first_position(encoder) :].clone()
-    if encoder["model_type"] == "modernbert":
+    if family_of(encoder).rotates_halves:
         E = architecture_of(encoder).head_dim
         packed = [name for name in found if name.endswith("in_proj_weight")]
         found |= {name: _pairs_beside(found[name], E) for name in packed}
@@ -171,7 +171,7 @@ def as_transformers(network: TextClassifier, encoder: Description) -> dict[str, 
         weight = weights[ours].detach()
         if ours == POSITION:
             weight = F.pad(weight, (0, 0, family.first_position(encoder), 0))
-        if encoder["model_type"] == "modernbert" and ours.endswith("in_proj_weight"):
+        if family.rotates_halves and ours.endswith("in_proj_weight"):
             weight = _pairs_beside(weight, network.architecture.head_dim, back=True)
         parts = weight.chunk(len(theirs))
         found |= {name: part.clone() for name, part in zip(theirs, parts, strict=True)}
