@@ -89,6 +89,13 @@ AVERAGES = "eplacing attention by plain averages costs"
         ([100, 190, 196, 197, 198], 3, 200, 0, [PRAISE + "heads 1, 3 and 0 alone keep 98.5 of"]),
         ([100, 120, 130, 150, 198], 4, 200, 0, [PRAISE + "heads 1, 3 and 0 alone keep 75.0 of"]),
         (GROWING, 0, 200, 0, [PRAISE + "the network without heads keeps 50.0 of"]),
+        (
+            [10, 15, 20, 21, 26],
+            3,
+            30,
+            0,
+            ["Too few texts to tell how many heads are enough: on 30 other"],
+        ),
         ([100, 100, 101, 100, 101], 2, 400, 0, ["Heads are not shown to help: on 400 other texts"]),
         ([120, 100, 90, 80, 80], 1, 200, 0, ["Heads lower the accuracy: ", "is 40.0 % with"]),
         (FEW, 2, 10, 12, ["Too few texts to tell whether heads help: on 10 other texts "]),

@@ -13,7 +13,7 @@ from headscope.cli.sweep import finished_metrics, score_of
 from headscope.settings.checks import override
 from headscope.settings.config import TrainConfig
 from headscope.training import finish
-from headscope.training.finish import STEPS
+from headscope.training.finish import STEPS, affordable_texts
 from headscope.training.train import train
 
 Maker = Callable[..., TrainConfig]
@@ -55,6 +55,21 @@ def test_a_step_that_fails_does_not_lose_the_run(
     assert f"do it later: {command}{report.folder}" in metrics["failed"][failing]
     assert score_of(report.folder, "accuracy") == metrics["validation"]["accuracy"]
     assert headscope.load(report.folder).predict(["a lovely film"])[0].label in ("bad", "good")
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "seen", "texts"),
+    [
+        (8, 100, 1250),  # few heads are measured in seconds
+        (72, 2 * 9_180, 138),  # MiniLM after rotten_tomatoes, by MOST_RUNS
+        (72, 2 * 4_000, 118),  # 0.2 * 3 * 8,000 passes; 81 sets of heads take half a pass a text
+        (72, 2 * 540, 60),
+    ],
+)
+def test_ablating_many_heads_takes_at_most_a_fifth_of_the_passes_of_training(
+    num_heads: int, seen: int, texts: int
+) -> None:
+    assert affordable_texts(num_heads, seen) == texts
 
 
 def test_what_failed_is_done_by_the_command_that_the_note_names(

@@ -16,6 +16,7 @@ from headscope.heads.effects import INCONCLUSIVE, MATTERS, NO_EFFECT, Head, Head
 from headscope.record.explanation import layer_titles, signed
 
 SMALL = 0.02  # a change of accuracy within two points has no effect
+WIDE = 0.2  # an interval this wide tells no number of heads
 MOST_NAMED = 3  # heads
 
 
@@ -114,6 +115,12 @@ def _heads(sets: HeadSets, layers: Sequence[str]) -> str:
         )
     size = sets.sizes[sets.place]
     change = accuracy_change(every, sets.correct[sets.place])
+    if change.high - change.low > WIDE:
+        return (
+            f"Too few texts to tell how many heads are enough: on {len(every)} other texts accuracy"
+            f" is {_percent(gain.after)} % with all and {_percent(gain.before)} % without any"
+            f" ({gain.interval()} points)."
+        )
     without = f", without heads {_percent(gain.before)} %" if size else ""
     return (
         f"On {len(every)} other texts {_subject(sets.order[:size], layers)}"

@@ -19,6 +19,7 @@ from headscope.ground.errors import message_of, warn
 from headscope.ground.terminal import Bar, show_line
 from headscope.heads.capture import headed_layers
 from headscope.heads.contributions import SPLIT_TOKENS
+from headscope.heads.effects import MIN_TEXTS, MOST_GREEDY, num_runs
 from headscope.heads.step import record_best
 from headscope.heads.study import draw_samples, study
 from headscope.heads.words import mean_contributions
@@ -44,7 +45,10 @@ from headscope.training.trainer import build_trainer
 CONTRIBUTION_TEXTS = 300  # over which contributions of heads are averaged
 WORD_SECONDS = 10.0
 MOST_RUNS = 10_000  # forward passes of a text with a head ablated: many heads have fewer texts
-LEAST_TEXTS = 100  # but as many
+SHARE_OF_TRAINING = 0.2  # that ablating takes at most, of a text's passes
+PASSES_OF_STEP = 3.0  # forward passes that a text takes in training: its gradients take two
+PASSES_OF_RUN = 0.5  # and with heads ablated: the layers below them are run once for all
+LEAST_TEXTS = 2 * MIN_TEXTS  # of fewer no standard error is told
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,10 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
     data = trained.prepared.data
     results = trained.results
     num_heads = sum(headed_layers(module.model).values())
-    most = max(LEAST_TEXTS, MOST_RUNS // max(1, num_heads))
+    seen = len(data.encoded["train"].lengths) * data.passes * results.facts_of_training["epochs"]
     texts = data.batches("validation")
-    size = min(results.config.inspection.ablation_texts, len(texts.texts.lengths), most) // 2
+    most = min(results.config.inspection.ablation_texts, len(texts.texts.lengths))
+    size = min(most, affordable_texts(num_heads, seen)) // 2
     ablated = None
     if size and num_heads:
         chooses, others = draw_samples(texts, size, data.config.tokens_per_batch, data.seed, 2)
@@ -139,6 +144,19 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
         results.reading,
         ablated,
     )
+
+
+def affordable_texts(num_heads: int, seen: int) -> int:
+    """Return on how many texts heads are ablated, after training has seen so many texts.
+
+    Many heads must not take longer than a share of training. The number follows from counts alone,
+    not from how fast the machine is.
+    """
+    most = MOST_RUNS // max(1, num_heads)
+    if num_heads > MOST_GREEDY:
+        passes = PASSES_OF_RUN * (num_heads + num_runs(num_heads))
+        most = min(most, int(SHARE_OF_TRAINING * PASSES_OF_STEP * seen / passes))
+    return max(LEAST_TEXTS, most)
 
 
 def _add_contributions(trained: Trained, bar: Bar) -> None:
