@@ -406,13 +406,16 @@ def test_texts_without_a_common_term_have_no_baseline(texts: list[str]) -> None:
         assert baseline_scores(parts) is None
 
 
+REVIEWS = DataConfig(path="my reviews.csv", text_column="review", max_length=256)
+
+
 @pytest.mark.parametrize(
     ("high", "unread", "features", "said"),
     [
         (0.001, 0.5, None, ""),
         (-0.001, 0.0, "some/encoder", "more texts may help"),
-        (-0.001, 0.0, None, "a pretrained encoder, more texts may help; headscope train -m sweep=choose with"),
-        (-0.001, 0.2, "some/encoder", "longer texts, more texts may help; headscope train -m sweep=choose data.max_length=auto,512 with"),
+        (-0.001, 0.0, None, "a pretrained encoder, more texts may help: headscope train -m sweep=choose data=files 'data.path=my reviews.csv' data.text_column=review"),
+        (-0.001, 0.2, "some/encoder", "longer texts, more texts may help: headscope train -m sweep=choose data=files 'data.path=my reviews.csv' data.text_column=review data.max_length=auto,512"),
     ],
 )  # fmt: skip
 def test_where_tf_idf_is_better_by_more_than_its_interval_the_run_says_what_may_help(
@@ -422,11 +425,21 @@ def test_where_tf_idf_is_better_by_more_than_its_interval_the_run_says_what_may_
     model = ModelConfig(features=features)
     results: Any = SimpleNamespace(
         compared={"baseline": SimpleNamespace(differences=differences)},
-        config=TrainConfig(model=model, data=DataConfig(max_length=256)),
-        facts_of_data={"share of tokens not read": unread},
+        config=TrainConfig(model=model, data=REVIEWS),
+        facts_of_data={"share of tokens not read": unread, "sizes": {"train": 2_000}},
     )
     found = what_would_help(results)
     assert said in found
     assert bool(found) == bool(said)
     results.compared = {}
     assert what_would_help(results) == ""
+
+
+def test_few_training_texts_are_told_the_command_that_is_likely_to_be_better() -> None:
+    results: Any = SimpleNamespace(
+        compared={},
+        config=TrainConfig(data=REVIEWS),
+        facts_of_data={"sizes": {"train": 1_999}},
+    )
+    command = "headscope train experiment=pretrained data=files 'data.path=my reviews.csv' data.te"
+    assert f"1999 training texts are few; if they are English, a pretrained encoder is likely to be better: {command}" in what_would_help(results)  # fmt: skip
