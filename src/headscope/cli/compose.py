@@ -155,8 +155,11 @@ def compose(line: CommandLine) -> dict[str, Any]:
 
         return _without_hydra(line, asdict(resumed_config(Path(run))))
     for group, names in groups(line.schema).items():
-        if group in values and values[group] is None:  # Hydra would end in a traceback
-            raise ConfigError(unknown_choice(group, "null", names))
+        chosen = values.get(group, [])
+        for name in chosen if isinstance(chosen, list) else [chosen]:
+            if not isinstance(name, str):  # with null or a number Hydra would end in a traceback
+                got = "null" if name is None else str(name)
+                raise ConfigError(unknown_choice(group, got, names))
     try:
         return resolved(_with_hydra(line, line.words))
     except (HydraException, OmegaConfBaseException) as error:
