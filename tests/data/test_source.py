@@ -52,6 +52,7 @@ def labelled(*labels: Any, text: str = "a") -> list[dict[str, Any]]:
     return [{"text": text, "label": label} for label in labels]
 
 
+VIEWS = pa.large_list(pa.struct([("b", pa.string_view())]))
 READ: list[tuple[str, str | bytes, dict[str, str], list[dict[str, Any]]]] = [
     ("a.csv", TABLE, {}, AB),
     ("A.CSV", TABLE, {}, AB),
@@ -88,6 +89,7 @@ READ: list[tuple[str, str | bytes, dict[str, str], list[dict[str, Any]]]] = [
       for labels in (["10", "9"], [True, False], ["2024-01-02"], [["a", "b"], [], None])),
     ("a.parquet", columns(text=["a", "b"], label=["x", "y"]), {}, AB),
     ("a.parquet", columns(text=pa.array(["a", "b"], pa.string_view()), label=["x", "y"]), {}, AB),
+    ("a.parquet", columns(text=["a"], label=pa.array([[{"b": "c"}]], VIEWS)), {}, labelled([{"b": "c"}])),
     ("a.parquet", columns(text=pa.array(["a", "b"], pa.large_string()), label=[2, 3]), {},
      [{"text": "a", "label": 2}, {"text": "b", "label": 3}]),
 ]  # fmt: skip
