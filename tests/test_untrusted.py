@@ -193,6 +193,13 @@ def test_classes_that_the_head_does_not_have_are_an_error(tmp_path: Path) -> Non
         load_model(folder)
 
 
+def test_a_model_has_few_texts_of_metadata(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    edit_model(folder, lambda metadata: metadata | {str(number): "" for number in range(64)})
+    with pytest.raises(RunError, match="expected at most 64 texts of metadata"):
+        load_model(folder)
+
+
 BYTES = [{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]
 MARKS = [{"type": "Metaspace", "replacement": "x", "prepend_scheme": "always", "split": True}]
 TOKENIZERS: dict[str, Any] = {

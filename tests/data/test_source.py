@@ -239,6 +239,18 @@ def test_a_folder_in_hub_layout_has_its_splits_by_name_or_by_its_card(tmp_path: 
         load(tmp_path / "saved")
 
 
+def test_a_card_names_no_file_outside_of_its_folder(tmp_path: Path) -> None:
+    write(tmp_path / "yours.csv", TABLE)
+    write(tmp_path / "theirs/theirs.csv", TABLE)
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    assert load(tmp_path / "link") == {"train": AB}
+    card = "---\nconfigs:\n- {config_name: default, data_files: %s}\n---\n"
+    for name in ("../yours.csv", tmp_path / "yours.csv"):
+        write(tmp_path / "theirs/README.md", card % name)
+        with pytest.raises(DataError, match=r"its card names .*yours\.csv, outside of the folder"):
+            load(tmp_path / "theirs")
+
+
 def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_path: Path) -> None:
     write(tmp_path / "train.csv.gz", gzip.compress(b"text;label\none, two;1\n"))
     names = "dtype: {class_label: {names: {'0': bad, '1': good}}}"

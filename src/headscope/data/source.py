@@ -93,10 +93,17 @@ def load_folder(path: Path, config: DataConfig) -> DatasetDict:
         raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
     builder = datasets.load_dataset_builder(str(path), config.name)
     separator = config.separator or getattr(builder.config, "sep", None)
+    named = builder.config.data_files or {}
+    for file in chain.from_iterable(named.values()):
+        place = Path(os.path.normpath(file))
+        if not any(map(place.is_relative_to, (path.absolute(), path.resolve()))):
+            raise DataError(
+                f"{path}: its card names {shown(place.name)}, outside of the folder; move it"
+            )
     splits = DatasetDict(
         {
             str(split): load_files([Path(file) for file in files], config, separator)
-            for split, files in (builder.config.data_files or {}).items()
+            for split, files in named.items()
         }
     )
     features = builder.info.features or {}

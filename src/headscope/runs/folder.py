@@ -55,6 +55,7 @@ DIGEST = "digest"  # in the metadata of both, of all else in the file
 MODEL = "model"  # in those of private.safetensors and in metrics.json: the model's digest
 METRICS = "metrics.json"
 VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
+MOST_FACTS = 64  # in the metadata; we write ten
 MOST_NUMBERS = 2**22  # in it, 16 MiB
 Validation = tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]  # logits and labels
 DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
@@ -116,6 +117,8 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
+        if len(metadata) > MOST_FACTS:
+            raise ValueError(f"expected at most {MOST_FACTS} texts of metadata")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if DIGEST in metadata and metadata[DIGEST] != digest_of(tensors, metadata):
         raise ValueError("it is not what was written: its digest is another")
