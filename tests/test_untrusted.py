@@ -193,10 +193,12 @@ def test_classes_that_the_head_does_not_have_are_an_error(tmp_path: Path) -> Non
         load_model(folder)
 
 
-def test_a_model_has_few_texts_of_metadata(tmp_path: Path) -> None:
+def test_the_header_of_a_model_is_bounded_before_it_is_read(tmp_path: Path) -> None:
     folder = write_model(tmp_path)
-    edit_model(folder, lambda metadata: metadata | {str(number): "" for number in range(64)})
-    with pytest.raises(RunError, match="expected at most 64 texts of metadata"):
+    path = folder / "model.safetensors"
+    header = b'{"__metadata__":{"a":"' + b"b" * (48 * 2**20) + b'"}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(RunError, match="its header: expected at most 48 MiB"):
         load_model(folder)
 
 
