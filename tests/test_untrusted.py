@@ -1,5 +1,6 @@
 """A file from somebody else is read, or refused in one line, in little memory and time, whatever its bytes are."""
 
+import base64
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from charsmaps import charsmap
 from headscope.data.batching import encode_texts
 from headscope.data.rows import read_rows
 from headscope.data.tokenizer import tokenizer_of
@@ -191,21 +193,31 @@ def test_classes_that_the_head_does_not_have_are_an_error(tmp_path: Path) -> Non
         load_model(folder)
 
 
+def test_the_header_of_a_model_is_bounded_before_it_is_read(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    path = folder / "model.safetensors"
+    header = b'{"__metadata__":{"a":"' + b"b" * (48 * 2**20) + b'"}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(RunError, match="its header: expected at most 48 MiB"):
+        load_model(folder)
+
+
 BYTES = [{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]
 MARKS = [{"type": "Metaspace", "replacement": "x", "prepend_scheme": "always", "split": True}]
 TOKENIZERS: dict[str, Any] = {
     "a long replacement": {
-        "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 41}
+        "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 21}
     },
     "between letters": {
         "normalizer": {
             "type": "Sequence",
-            "normalizers": [{"type": "Replace", "pattern": {"Regex": ""}, "content": "b"}] * 40,
+            "normalizers": [{"type": "Replace", "pattern": {"Regex": ""}, "content": "b"}] * 5,
         }
     },
+    "many steps": {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 40}},
     "before each text": {"normalizer": {"type": "Prepend", "prepend": "b" * 300_000}},
     "marks": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": MARKS * 40}},
-    "bytes of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": BYTES * 40}},
+    "bytes of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": BYTES * 3}},
 }
 
 
@@ -215,9 +227,37 @@ def test_a_tokenizer_that_makes_texts_longer_is_an_error(
 ) -> None:
     content = json.loads(load_model(write_model(tmp_path))[0].tokenizer.to_str())
     with pytest.raises(
-        ValueError, match=r"could make a text \d+ times as long, expected at most 40"
+        ValueError,
+        match=r"could make a text \d+ times as long, expected at most 20|at most 32 steps .* 4[0-2]",
     ):
         tokenizer_of(json.dumps(content | change))
+
+
+@pytest.mark.parametrize(("letter", "most"), [("e", 20), ("\ufdfa", 40)])
+def test_a_charsmap_makes_little_of_a_letter_that_is_common(
+    tmp_path: Path, letter: str, most: int
+) -> None:
+    content = json.loads(load_model(write_model(tmp_path))[0].tokenizer.to_str())
+
+    def with_charsmap(length: int) -> str:
+        table = base64.b64encode(charsmap({letter: "b" * length, "1": "2"})).decode()
+        normalizer = {"type": "Precompiled", "precompiled_charsmap": table}
+        return json.dumps(content | {"normalizer": normalizer})
+
+    assert tokenizer_of(with_charsmap(most)).normalizer.normalize_str(letter) == "b" * most
+    with pytest.raises(ValueError, match=f"make a text {most + 1} times as long"):
+        tokenizer_of(with_charsmap(most + 1))
+
+
+def test_words_that_wordpiece_cuts_are_short(tmp_path: Path) -> None:
+    content = json.loads(load_model(write_model(tmp_path))[0].tokenizer.to_str())
+    content["model"] |= {"type": "WordPiece", "continuing_subword_prefix": "##"}
+    tokenizer_of(
+        json.dumps(content | {"model": content["model"] | {"max_input_chars_per_word": 256}})
+    )
+    content["model"]["max_input_chars_per_word"] = 100_000  # 10 s a word
+    with pytest.raises(ValueError, match="max_input_chars_per_word: expected at most 256"):
+        tokenizer_of(json.dumps(content))
 
 
 def test_a_tokenizer_pads_nothing_puts_few_tokens_around_a_text_and_fails_as_others_do(

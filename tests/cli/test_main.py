@@ -128,6 +128,8 @@ def test_help_takes_little_longer_than_importing_hydra() -> None:
         ("train name=../elsewhere", "name: expected the name of a folder below outputs_dir, got '../elsewhere'"),
         ("train resume=nowhere", "resume: expected a run folder, got 'nowhere'; headscope train makes one"),
         ("train data=licences", "data: expected one of ag_news, .*, got 'licences'; did you mean licenses?"),
+        ("train model=0.5", "model: expected one of base, .*, got '0.5'"),
+        ("train data=[null]", "data: expected one of ag_news, .*, got 'null'"),
         ("train -m data=licenses,licences", "data: expected one of .*; did you mean licenses"),
         ("evaluate run=. data=filez data.path=a", "data: expected one of .*; did you mean files"),
         ("evaluate run=nowhere", "run: expected a run folder, got 'nowhere'; headscope train makes one"),

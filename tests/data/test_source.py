@@ -52,6 +52,7 @@ def labelled(*labels: Any, text: str = "a") -> list[dict[str, Any]]:
     return [{"text": text, "label": label} for label in labels]
 
 
+VIEWS = pa.large_list(pa.struct([("b", pa.string_view())]))
 READ: list[tuple[str, str | bytes, dict[str, str], list[dict[str, Any]]]] = [
     ("a.csv", TABLE, {}, AB),
     ("A.CSV", TABLE, {}, AB),
@@ -88,6 +89,7 @@ READ: list[tuple[str, str | bytes, dict[str, str], list[dict[str, Any]]]] = [
       for labels in (["10", "9"], [True, False], ["2024-01-02"], [["a", "b"], [], None])),
     ("a.parquet", columns(text=["a", "b"], label=["x", "y"]), {}, AB),
     ("a.parquet", columns(text=pa.array(["a", "b"], pa.string_view()), label=["x", "y"]), {}, AB),
+    ("a.parquet", columns(text=["a"], label=pa.array([[{"b": "c"}]], VIEWS)), {}, labelled([{"b": "c"}])),
     ("a.parquet", columns(text=pa.array(["a", "b"], pa.large_string()), label=[2, 3]), {},
      [{"text": "a", "label": 2}, {"text": "b", "label": 3}]),
 ]  # fmt: skip
@@ -235,6 +237,18 @@ def test_a_folder_in_hub_layout_has_its_splits_by_name_or_by_its_card(tmp_path: 
     write(tmp_path / "saved" / "state.json", "{}")
     with pytest.raises(DataError, match="save_to_disk"):
         load(tmp_path / "saved")
+
+
+def test_a_card_names_no_file_outside_of_its_folder(tmp_path: Path) -> None:
+    write(tmp_path / "yours.csv", TABLE)
+    write(tmp_path / "theirs/theirs.csv", TABLE)
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    assert load(tmp_path / "link") == {"train": AB}
+    card = "---\nconfigs:\n- {config_name: default, data_files: %s}\n---\n"
+    for name in ("../yours.csv", tmp_path / "yours.csv"):
+        write(tmp_path / "theirs/README.md", card % name)
+        with pytest.raises(DataError, match=r"its card names .*yours\.csv, outside of the folder"):
+            load(tmp_path / "theirs")
 
 
 def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_path: Path) -> None:

@@ -23,6 +23,16 @@ def parquet(path: Path, rows: int, text: str) -> None:
     write_table(table, path, compression="zstd", row_group_size=rows)
 
 
+def lists(path: Path, values: int, text: str | None) -> None:
+    """Write a row with a list of one text, or of nothing, many times."""
+    numbers = pa.array([0] * values, pa.int32())
+    one = pa.nulls(values, pa.string())
+    if text is not None:
+        one = pa.DictionaryArray.from_arrays(numbers, [text])
+    table = pa.table({"text": ["a"], "labels": pa.ListArray.from_arrays([0, values], one)})
+    write_table(table, path, compression="zstd")
+
+
 def sheet(path: Path) -> None:
     book = openpyxl.Workbook()
     book.active["A1"] = "text"
@@ -48,8 +58,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "holds far more than its size; unpack it, if that is right",
     ),
     "list.json": (
-        lambda path: path.write_bytes(b"[" + b" " * 2**26 + b"]"),
-        "expected at most 67,108,864 characters of json; write an object a line, as .jsonl",
+        lambda path: path.write_bytes(b"[" + b" " * 2**25 + b"]"),
+        "expected at most 33,554,432 characters of json; write an object a line, as .jsonl",
     ),
     "columns.csv": (
         lambda path: path.write_bytes(b",".join(b"%d" % number for number in range(4_097))),
@@ -66,6 +76,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "holds far more than its size; write it as csv, if that is right",
     ),
     "cell.parquet": (lambda path: parquet(path, 1, "a" * (2**26 + 1)), "characters in a cell"),
+    "lists.parquet": (lambda path: lists(path, 200, "a" * 2**20), "holds far more than its size"),
+    "values.parquet": (lambda path: lists(path, 2**24, None), "holds far more than its size"),
     "sheet.xlsx": (sheet, "cannot be read as xlsx: it takes more than 1.5 GB or a minute; save it"),
 }  # fmt: skip
 
@@ -80,6 +92,14 @@ def test_a_small_file_that_holds_much_is_an_error(tmp_path: Path, name: str) -> 
     if name.endswith(".parquet"):  # which `datasets` reads
         with pytest.raises(DataError, match=words.replace(".", r"\.")):
             load_source(DataConfig(path=str(tmp_path / name), cache_dir=str(tmp_path / "cache")))
+
+
+def test_lists_and_objects_of_parquet_are_read_as_they_are(tmp_path: Path) -> None:
+    pairs = pa.map_(pa.string(), pa.list_(pa.string(), 2))
+    rows = [{"map": [("a", ["b", "c"])], "object": {"a": [1, 2]}}, {"map": None, "object": None}]
+    kinds = [("map", pairs), ("object", pa.struct([("a", pa.list_(pa.int64()))]))]
+    write_table(pa.Table.from_pylist(rows, pa.schema(kinds)), tmp_path / "a.parquet")
+    assert [*read_rows(str(tmp_path / "a.parquet"))] == rows
 
 
 def test_rows_within_the_bounds_are_read(tmp_path: Path) -> None:

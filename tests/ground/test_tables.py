@@ -35,6 +35,14 @@ def test_an_error_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl"])
+def test_a_cell_that_json_cannot_hold_is_one_message(tmp_path: Path, name: str) -> None:
+    deep = json.loads('{"a":' * 900 + "1" + "}" * 900)
+    words = "output: a cell cannot be written as JSON: .*; drop its column"
+    with pytest.raises(DataError, match=words):
+        write_rows(str(tmp_path / name), [{"text": "a", "b": deep}], [])
+
+
 @pytest.mark.parametrize(
     ("cell", "written"),
     [

@@ -173,7 +173,7 @@ def _put_fault(case: Case, reader: int) -> None:
             if is_change and event in NEEDS_SPACE and counted >= int(case.at):
                 raise OSError(28, "No space left on device", paths[0])
         elif (is_change and counted == case.at) or (
-            isinstance(case.at, str) and case.at in paths[0]
+            isinstance(case.at, str) and any(case.at in path for path in paths)
         ):
             case.at = -1  # once
             if case.do == "close":

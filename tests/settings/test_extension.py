@@ -143,6 +143,11 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         "started/config.yaml": content,
         "theirs/best.yaml": {"defaults": ["train", "_self_"], "data": content["data"]},
         "theirs/asks.yaml": {"defaults": ["train", "_self_"], "name": "a${oc.env:HOME}"},
+        "theirs/nests.yaml": {
+            "defaults": ["train", "_self_"],
+            "metric": "oc.env",
+            "name": "${${metric}:HOME}",
+        },
         "theirs/calls.yaml": {"defaults": ["train", "_self_"], "hydra": {"callbacks": {"a": {}}}},
     }.items():
         Path(path).parent.mkdir(exist_ok=True)
@@ -154,6 +159,7 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         ["train", "resume=started", "model.attention=my_package:A"],
         ["train", *theirs, "best"],
         ["train", *theirs, "asks"],
+        ["train", *theirs, "nests"],
         ["train", "-m", *theirs, "asks", "seed=0,1"],
         ["train", "-m", *theirs, "calls", "seed=0,1"],
     ):

@@ -22,7 +22,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line
+from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line, shown
 from headscope.ground.files import home
 from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
 from headscope.settings.config import TrainConfig
@@ -36,7 +36,8 @@ SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
 HYDRA_KEYS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "env")
-RESOLVER = re.compile(r"\$\{\s*[\w.]+\s*:[^}]*")  # such as ${oc.env:HOME}
+# Such as ${oc.env:HOME}, or ${${a}:HOME}, which has the name of what it calls from elsewhere.
+RESOLVER = re.compile(r"\$\{[^{}]*(?::|\$\{)[^}]*")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
 
 
@@ -155,8 +156,11 @@ def compose(line: CommandLine) -> dict[str, Any]:
 
         return _without_hydra(line, asdict(resumed_config(Path(run))))
     for group, names in groups(line.schema).items():
-        if group in values and values[group] is None:  # Hydra would end in a traceback
-            raise ConfigError(unknown_choice(group, "null", names))
+        chosen = values.get(group, [])
+        for name in chosen if isinstance(chosen, list) else [chosen]:
+            if not isinstance(name, str):  # with null or a number Hydra would end in a traceback
+                got = "null" if name is None else str(name)
+                raise ConfigError(unknown_choice(group, got, names))
     try:
         return resolved(_with_hydra(line, line.words))
     except (HydraException, OmegaConfBaseException) as error:
@@ -230,7 +234,7 @@ def _check_resolvers(line: CommandLine, composed: DictConfig) -> None:
         for call in RESOLVER.findall(str(value)):
             if call not in typed:
                 raise RunError(
-                    f"--config-dir={line.options['--config-dir']}: {key} asks for {call}}}; "
+                    f"--config-dir={line.options['--config-dir']}: {key} asks for {shown(call)}}}; "
                     f"write the value itself or, if you trust it, set {ALLOW}=1"
                 )
 

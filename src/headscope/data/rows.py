@@ -6,7 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -97,35 +97,55 @@ def read_rows(
 def parquet_batches(path: str) -> Iterator[Any]:
     """Yield the batches of a parquet file; ValueError where it holds much more than its size.
 
-    Texts stay in dictionaries, where a file of one long text a million times has them.
+    Texts, also in lists, stay in dictionaries, where a file of one long text a million times has
+    them.
     """
-    import pyarrow as pa  # heavy
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # heavy
     from pyarrow.parquet import ParquetFile
+    from pyarrow.types import is_dictionary
 
     most = max(MOST_UNPACKED, MOST_PACKED * Path(path).stat().st_size)
     with ParquetFile(path) as file:
         found = file.metadata
-        claimed = sum(found.row_group(each).total_byte_size for each in range(found.num_row_groups))
-        texts = [
-            field.name
-            for field in file.schema_arrow
-            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-        ]
     if found.num_columns > MOST_COLUMNS:
         raise ValueError(f"expected at most {MOST_COLUMNS:,} columns, got {found.num_columns:,}")
-    held = max(claimed, 16 * found.num_rows)
+    leaves = [found.schema.column(each) for each in range(found.num_columns)]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    held = 0
+    for group in map(found.row_group, range(found.num_row_groups)):
+        values = [group.column(each).num_values for each in range(found.num_columns)]
+        held += max(group.total_byte_size, 16 * max(values, default=0))
     batches = ParquetFile(path, read_dictionary=texts).iter_batches(ROWS_AT_A_TIME)
     while held <= most:
         if (batch := next(batches, None)) is None:
             return
-        for column in filter(lambda column: pa.types.is_dictionary(column.type), batch.columns):
-            lengths = pc.binary_length(column.dictionary)
+        for values in chain.from_iterable(map(_leaves, batch.columns)):
+            if len(values) > MOST_IN_ROW:
+                rows = f"{len(batch):,} rows of lists"
+                raise ValueError(f"expected at most {MOST_IN_ROW:,} values in {rows}")
+            if not is_dictionary(values.type):
+                continue
+            lengths = pc.binary_length(values.dictionary)
             if (pc.max(lengths).as_py() or 0) > 4 * MOST_IN_ROW:  # bytes
                 raise ValueError(f"expected at most {MOST_IN_ROW:,} characters in a cell")
-            held += pc.sum(lengths.take(column.indices)).as_py() or 0
-        yield batch
+            held += pc.sum(lengths.take(values.indices)).as_py() or 0
+        if held <= most:
+            yield batch
     raise ValueError("holds far more than its size; write it as csv, if that is right")
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """Yield the values of a column of a batch, those in lists and objects too."""
+    from pyarrow.types import is_map, is_nested
+
+    if not is_nested(column.type):
+        yield column
+    elif is_map(column.type):
+        yield from (*_leaves(column.keys), *_leaves(column.items))
+    else:
+        members = column.flatten()  # of an object its columns, of a list all of its values
+        for member in members if isinstance(members, list) else [members]:
+            yield from _leaves(member)
 
 
 def _parquet_rows(path: str) -> Iterator[Row]:

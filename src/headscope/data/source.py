@@ -94,10 +94,17 @@ def load_folder(path: Path, config: DataConfig) -> DatasetDict:
         raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
     builder = datasets.load_dataset_builder(str(path), config.name)
     separator = config.separator or getattr(builder.config, "sep", None)
+    named = builder.config.data_files or {}
+    for file in chain.from_iterable(named.values()):
+        place = Path(os.path.normpath(file))
+        if not any(map(place.is_relative_to, (path.absolute(), path.resolve()))):
+            raise DataError(
+                f"{path}: its card names {shown(place.name)}, outside of the folder; move it"
+            )
     splits = DatasetDict(
         {
             str(split): load_files([Path(file) for file in files], config, separator)
-            for split, files in (builder.config.data_files or {}).items()
+            for split, files in named.items()
         }
     )
     features = builder.info.features or {}
@@ -151,7 +158,8 @@ def load_files(paths: Sequence[Path], config: DataConfig, separator: str | None 
 
 def load_parquet(paths: Sequence[Path], config: DataConfig) -> Dataset:
     """Load parquet files as they are now: `datasets` knows a changed one by its time alone."""
-    schema = pq.read_schema(paths[0])
+    found = pq.read_schema(paths[0])
+    schema = pa.schema([field.with_type(_without_views(field.type)) for field in found])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for path in paths:
@@ -161,6 +169,18 @@ def load_parquet(paths: Sequence[Path], config: DataConfig) -> Dataset:
 
     folder = cache_folder(config.cache_dir, config.cache_gb) / "rows"
     return write_batches(batches(), schema, folder)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts in place of views of them, into which no dictionary is cast."""
+    if kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        made = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return made(_without_views(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    return kind
 
 
 @contextmanager

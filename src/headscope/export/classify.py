@@ -151,7 +151,7 @@ def session_of(model: Path) -> onnxruntime.InferenceSession:
     """Return a graph, ready to run; ValueError unless it is what `headscope export` wrote."""
     content = model.read_bytes()
     line = f"{hashlib.sha256(content).hexdigest()}  {model.name}\n"
-    if line not in model.with_name("SHA256SUMS").read_text(encoding="utf-8"):
+    if line.encode() not in model.with_name("SHA256SUMS").read_bytes():
         raise ValueError(f"{model}: is not what was exported: SHA256SUMS has another digest")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))

@@ -35,9 +35,10 @@ FORMATS = {
 }
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-# Characters of a row, instead of csv's 131,072 of a cell, and of a json file, which is held whole.
+# Characters of a row, instead of csv's 131,072 of a cell, and of a json file, which is held whole:
+# empty objects take 32 bytes a character.
 MOST_IN_ROW = 2**24
-MOST_IN_FILE = 2**26
+MOST_IN_FILE = 2**25
 MOST_COLUMNS = 4_096
 # A packed file may be as many times its size, or this large: a small one could fill the disk.
 MOST_PACKED = 200

@@ -15,9 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
-from headscope.ground.errors import BIDI, DataError, listed, printable
+from headscope.ground.errors import BIDI, DataError, first_line, listed, printable
 from headscope.ground.files import replacing
 from headscope.ground.plain_rows import CELLS, is_formula
 
@@ -98,5 +98,9 @@ def csv_cell(value: Any) -> Any:
 
 def _json(value: Any) -> str:
     """Return a line of JSON as the standard has it: null where Python has NaN or an infinity."""
-    text = to_json(value, inf_nan_mode="null").decode()
+    try:
+        text = to_json(value, inf_nan_mode="null").decode()
+    except PydanticSerializationError as error:  # such as of objects in objects, 300 deep
+        what = "output: a cell cannot be written as JSON"
+        raise DataError(f"{what}: {first_line(error)}; drop its column") from error
     return UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

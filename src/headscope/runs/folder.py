@@ -55,6 +55,7 @@ DIGEST = "digest"  # in the metadata of both, of all else in the file
 MODEL = "model"  # in those of private.safetensors and in metrics.json: the model's digest
 METRICS = "metrics.json"
 VALIDATION = "validation"  # a tensor: logits, and in its last column the numbers of the labels
+MOST_HEADER = 48  # MiB of a header, of which many small texts take 36 times as much
 MOST_NUMBERS = 2**22  # in it, 16 MiB
 Validation = tuple[Float[Tensor, "N C"], Int[Tensor, " N"]]  # logits and labels
 DERIVED_FILES = (METRICS, REPORT, REPORT_WORDS)  # made from the weights
@@ -114,6 +115,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
     Files of version 1.0 have none.
     """
+    with path.open("rb") as content:
+        if int.from_bytes(content.read(8), "little") > MOST_HEADER * 2**20:
+            raise ValueError(f"its header: expected at most {MOST_HEADER} MiB")
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
