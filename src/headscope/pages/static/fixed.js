@@ -7,7 +7,8 @@
    heads, G heads of keys and values, E the width of one. Rows are [N, T, D], end to end. */
 
 import {
-  dots, gatesOf, layerNorm, normBack, plus, rotate, rowDots, scaledNorm, softmax, times, transposed,
+  dots, gatesOf, layerNorm, normBack, plus, rotate, rowDots, scaled, scaledNorm, softmax, times,
+  transposed,
 } from "./functional.js";
 
 const ROWS = 16; // of a map between two pauses
@@ -46,7 +47,7 @@ class FixedFeedforward {
       gates = gatesOf(hidden, activation);
     } else {
       const before = yield* gate.of(x);
-      gates = times(before, gatesOf(before, activation));
+      gates = times(gatesOf(before, activation), before);
     }
     hidden = times(hidden, gates);
     yield;
@@ -199,19 +200,19 @@ export class FixedBlock {
     let read = x;
     if (!block.isAfter) [read, made.first] = FixedNorm.of(block.attentionNorm, x);
     made.evidence = block.evidence && (yield* block.evidence.of(evidence));
-    const source = made.evidence ? plus(read, made.evidence) : read;
+    const source = made.evidence ? plus(read.slice(), made.evidence) : read;
     const attended = yield* made.attention(FixedAttention.of(block.attention, read, source, Q, kinds));
-    let after = plus(x.subarray(0, Q * block.D), attended);
+    let after = plus(attended, x);
     if (block.isAfter) {
       [after, made.first] = FixedNorm.of(block.attentionNorm, after);
-      const sum = plus(after, yield* made.feedforward(after));
+      const sum = plus(yield* made.feedforward(after), after);
       const [output, norm] = FixedNorm.of(block.feedforwardNorm, sum);
       made.second = norm;
       return [output, made];
     }
     const [normed, norm] = FixedNorm.of(block.feedforwardNorm, after);
     made.second = norm;
-    return [plus(after, yield* made.feedforward(normed)), made];
+    return [plus(yield* made.feedforward(normed), after), made];
   }
 
   *attention(work) {
@@ -233,13 +234,13 @@ export class FixedBlock {
     if (block.isAfter) {
       [own, biases] = backThrough(second, rows, N);
       const [back, ofBranch] = yield* branch.back(own, N);
-      const [below, ofNorm] = backThrough(first, plus(own, back), N);
+      const [below, ofNorm] = backThrough(first, plus(back, own), N);
       own = below;
       biases = summed(biases, ofBranch, ofNorm);
     } else {
       const [back, ofBranch] = yield* branch.back(rows, N);
       const [below, ofNorm] = backThrough(second, back, N);
-      own = plus(rows, below);
+      own = plus(below, rows);
       biases = summed(ofBranch, ofNorm);
     }
     return [own, summed(biases, dots(own, block.attention.output.bias, N))];
@@ -292,15 +293,15 @@ export class FixedBlock {
     const { block, first, second, branch, evidence } = this;
     const N = scales.length;
     const read = block.isAfter ? x : againThrough(first, x);
-    const values = yield* block.attention.value.of(evidence ? plus(read, evidence) : read);
+    const values = yield* block.attention.value.of(evidence ? plus(read.slice(), evidence) : read);
     const taken = yield* this.heads.taken(values, N);
     const attended = yield* block.attention.output.of(scaled(taken, scales));
-    const after = plus(this.firsts(x, N), attended);
+    const after = plus(attended, this.firsts(x, N));
     if (!block.isAfter) {
-      return [plus(after, yield* branch.again(againThrough(second, after))), taken];
+      return [plus(yield* branch.again(againThrough(second, after)), after), taken];
     }
     const normed = againThrough(first, after);
-    return [againThrough(second, plus(normed, yield* branch.again(normed))), taken];
+    return [againThrough(second, plus(yield* branch.again(normed), normed)), taken];
   }
 }
 
@@ -308,12 +309,6 @@ export class FixedBlock {
 
 export function summed(...parts) {
   return parts.reduce((sum, part) => sum.map((value, n) => value + part[n]));
-}
-
-/* N equal parts, each times its number. */
-export function scaled(x, scales) {
-  const size = x.length / scales.length;
-  return x.map((value, at) => value * scales[Math.floor(at / size)]);
 }
 
 // Heads beside one another
@@ -328,8 +323,8 @@ function gathered(x, { N, T, heads, h, E }) {
   const result = new Float32Array(N * T * E);
   for (let n = 0; n < N; n += 1) {
     for (let t = 0; t < T; t += 1) {
-      const at = ((n * T + t) * heads + h) * E;
-      result.set(x.subarray(at, at + E), (t * N + n) * E);
+      const [from, to] = [((n * T + t) * heads + h) * E, (t * N + n) * E];
+      for (let e = 0; e < E; e += 1) result[to + e] = x[from + e];
     }
   }
   return result;

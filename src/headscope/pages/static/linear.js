@@ -13,7 +13,7 @@ class FixedEmbedding {
     const { W } = embedding;
     let read = null;
     if (states) read = yield* stateVectors(embedding, states);
-    let x = read ?? embedding.lookedUp(ids);
+    let x = read?.slice() ?? embedding.lookedUp(ids);
     if (embedding.position) x = plus(x, embedding.position);
     if (embedding.segment) x = plus(x, embedding.segmentsOf(segments, ids.length));
     if (embedding.evidence) x = plus(x, yield* embedding.evidence.of(evidence));

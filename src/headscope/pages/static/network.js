@@ -2,7 +2,6 @@
    read-out of each member, perhaps above a frozen encoder. Matrices lie in the memory of the kernel,
    once; tables are read a row at a time. */
 
-import { plus } from "./functional.js";
 import { Products } from "./kernel.js";
 
 const SHIFT = 6;
@@ -55,10 +54,7 @@ class Weights {
     const added = this.vector(bias)?.subarray(from, end) ?? null;
     return {
       weight, bias: added,
-      *of(x) {
-        const target = yield* products.of(x, weight, inner);
-        return added ? plus(target, added) : target;
-      },
+      of: (x) => products.of(x, weight, inner, added),
       back: (rows) => products.back(rows, weight, inner),
     };
   }
