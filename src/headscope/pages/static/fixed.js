@@ -86,7 +86,8 @@ class FixedAttention {
     made.weights = new Float32Array(H * Q * T);
     for (let h = 0; h < H; h += 1) yield* made.attend(h, queries, keys, kinds[h]);
     made.maps = Array.from({ length: H }, (_, h) => (kinds[h] === "zero" ? null : made.map(h)));
-    return [yield* layer.output.of(yield* made.taken(values, 1)), made];
+    made.outputs = yield* made.taken(values, 1);
+    return [yield* layer.output.of(made.outputs), made];
   }
 
   map(h) {
@@ -196,7 +197,7 @@ class FixedAttention {
 /* A block: its attention, its feed-forward network, and a norm before or after each. */
 export class FixedBlock {
   static *of(block, x, evidence, Q, kinds) {
-    const made = Object.assign(new FixedBlock(), { block, T: x.length / block.D, Q, first: null });
+    const made = Object.assign(new FixedBlock(), { block, x, T: x.length / block.D, Q, first: null });
     let read = x;
     if (!block.isAfter) [read, made.first] = FixedNorm.of(block.attentionNorm, x);
     made.evidence = block.evidence && (yield* block.evidence.of(evidence));
@@ -257,15 +258,26 @@ export class FixedBlock {
     return { rows: before, tokens, biases: summed(biases, ofNorm) };
   }
 
-  /* Through the block, with the heads times a number for each of the N: {rows, tokens, biases}, what
-     biases above the heads add, and the rows at the outputs of the heads, [N, Q, H E]. */
-  *back(rows, scales) {
-    const N = scales.length;
+  /* To the heads: rows at the sum of tokens and heads, those at the outputs of the heads, [N, Q, H E],
+     and what biases above add. */
+  *toHeads(rows, N) {
     const [own, above] = yield* this.aboveHeads(rows, N);
-    const ofHeads = yield* this.heads.atHeads(own);
+    return [own, yield* this.heads.atHeads(own), above];
+  }
+
+  /* On from there, with the heads times a number for each of the N: {rows, tokens, biases}. */
+  *fromHeads(own, ofHeads, scales) {
+    const N = scales.length;
     const values = yield* this.heads.atValues(scaled(ofHeads, scales), N);
     const below = this.belowHeads(...(yield* this.heads.back(values, N)), N);
-    return [{ ...below, rows: this.past(own, below.rows, N) }, above, ofHeads];
+    return { ...below, rows: this.past(own, below.rows, N) };
+  }
+
+  /* Through the block: what is below, what biases above the heads add, and the rows at the outputs
+     of the heads. */
+  *back(rows, scales) {
+    const [own, ofHeads, above] = yield* this.toHeads(rows, scales.length);
+    return [yield* this.fromHeads(own, ofHeads, scales), above, ofHeads];
   }
 
   /* Rows of all tokens: those past the heads, of the first Q, and those of the heads. */
@@ -287,21 +299,24 @@ export class FixedBlock {
     return result;
   }
 
-  /* N times the vectors of the tokens forward, with the heads times a number each: the new vectors,
-     and the heads' outputs before that number, [N, Q, H E]. */
-  *again(x, scales) {
-    const { block, first, second, branch, evidence } = this;
-    const N = scales.length;
+  /* The heads' outputs, [N, Q, H E], on N times other vectors of the tokens. */
+  *outputs(x, N) {
+    const { block, first, evidence } = this;
     const read = block.isAfter ? x : againThrough(first, x);
     const values = yield* block.attention.value.of(evidence ? plus(read.slice(), evidence) : read);
-    const taken = yield* this.heads.taken(values, N);
-    const attended = yield* block.attention.output.of(scaled(taken, scales));
-    const after = plus(attended, this.firsts(x, N));
+    return yield* this.heads.taken(values, N);
+  }
+
+  /* The new vectors of the tokens, with these outputs times a number for each of the N. */
+  *again(x, outputs, scales) {
+    const { block, first, second, branch } = this;
+    const attended = yield* block.attention.output.of(scaled(outputs, scales));
+    const after = plus(attended, this.firsts(x, scales.length));
     if (!block.isAfter) {
-      return [plus(yield* branch.again(againThrough(second, after)), after), taken];
+      return plus(yield* branch.again(againThrough(second, after)), after);
     }
     const normed = againThrough(first, after);
-    return [againThrough(second, plus(yield* branch.again(normed), normed)), taken];
+    return againThrough(second, plus(yield* branch.again(normed), normed));
   }
 }
 

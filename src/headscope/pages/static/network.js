@@ -156,9 +156,11 @@ function readOutOf(weights, prefix, shape) {
 }
 
 export class Network {
-  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points, most_at_once}. */
+  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points,
+     points_with_ends, most_at_once}. */
   constructor(content, arrays) {
-    const { architecture: shape, members, frozen, points, most_at_once: mostAtOnce } = content;
+    const { architecture: shape, members, frozen, points } = content;
+    const { points_with_ends: pointsWithEnds, most_at_once: mostAtOnce } = content;
     const isTable = (name) => name.endsWith("token.weight") && !arrays.has(startOf(name));
     const weights = new Weights(arrays, (name) => !isTable(name));
     const prefixes = members === null ? [""] : [...Array(members).keys()].map((m) => `members.${m}.`);
@@ -174,7 +176,7 @@ export class Network {
       blocks: blocksOf(weights, "features.", frozen),
       norm: weights.norm("features.encoder.norm", frozen.norm_eps),
     };
-    Object.assign(this, { points, mostAtOnce });
+    Object.assign(this, { points, pointsWithEnds, mostAtOnce });
   }
 
   /* Multiplications of the way from all heads to the tokens, for each token. */

@@ -18,7 +18,7 @@ export class Shares {
     const words = yield* fixed.words(direction);
     const past = yield* fixed.past(direction);
     const cells = isWhole ? yield* fixed.cells(direction) : new Map();
-    const sums = isWhole ? sumsOf(cells) : yield* fixed.totals(direction);
+    const sums = isWhole ? sumsOf(cells) : yield* fixed.totals(words, past);
     return this.arrays({ words, past, cells, sums, maps: yield* this.maps(words.heads) });
   }
 
