@@ -39,7 +39,7 @@ const KERNEL =
 const PAGE = 65_536; // bytes by which a memory grows
 const ROOM = 1 << 18; // numbers of x, of a weight that does not stay, and of their product
 const [X, WEIGHT, OUT, FREE] = [0, ROOM, 2 * ROOM, 3 * ROOM]; // where these begin
-const WORK = 1 << 23; // multiplications between two pauses, about a millisecond
+const WORK = 1 << 25; // multiplications between two pauses, a few milliseconds
 const SLOWER = 16; // times that JavaScript takes
 
 const fours = (size) => 4 * Math.ceil(size / 4); // the kernel takes four numbers at once

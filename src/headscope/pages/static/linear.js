@@ -358,18 +358,24 @@ function* rowsAt(blocks, ends, points) {
   return found;
 }
 
-/* Values of a polynomial, [[point, numbers] ...], at other points, end to end (Lagrange). */
+/* The value of a polynomial at a point, from others of it, [[point, numbers] ...] (Lagrange). */
+function valueAt(known, point) {
+  const own = known.find(([at]) => at === point);
+  if (own) return own[1];
+  const result = new Float32Array(known[0][1].length);
+  for (const [at, values] of known) {
+    const others = known.filter(([other]) => other !== at);
+    const share = others.reduce((all, [other]) => (all * (point - other)) / (at - other), 1);
+    for (let i = 0; i < result.length; i += 1) result[i] += share * values[i];
+  }
+  return result;
+}
+
+/* The same at several points, end to end. */
 function valuesAt(known, points) {
   const size = known[0][1].length;
   const result = new Float32Array(points.length * size);
-  points.forEach((point, n) => {
-    const target = result.subarray(n * size, (n + 1) * size);
-    for (const [at, values] of known) {
-      const others = known.filter(([other]) => other !== at);
-      const share = others.reduce((all, [other]) => (all * (point - other)) / (at - other), 1);
-      for (let i = 0; share !== 0 && i < size; i += 1) target[i] += share * values[i];
-    }
-  });
+  points.forEach((point, n) => result.set(valueAt(known, point), n * size));
   return result;
 }
 
@@ -384,7 +390,7 @@ function headSums(outputs, rows, { block }, points) {
   const { H, E } = block.attention;
   const sums = new Float64Array(H);
   for (const [point, weight] of points) {
-    const [own, other] = [outputs, rows].map((known) => valuesAt(known, [point]));
+    const [own, other] = [outputs, rows].map((known) => valueAt(known, point));
     for (let at = 0; at < own.length; at += E) {
       let sum = 0;
       for (let e = at; e < at + E; e += 1) sum += own[e] * other[e];

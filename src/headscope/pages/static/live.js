@@ -29,14 +29,14 @@ const KEYS = [
   ["k", t`compare the next texts with this one`],
 ];
 
+const { port1, port2 } = new MessageChannel();
+const waiting = [];
+port1.onmessage = () => waiting.shift()();
+
 /* Let the browser take what waits: keys, clicks, painting. */
 function pause() {
-  const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
+    waiting.push(resolve);
     port2.postMessage(null);
   });
 }

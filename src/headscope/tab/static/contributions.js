@@ -23,6 +23,7 @@
    All numbers of a table have two decimals and are rounded once: each row adds up to its sum, each
    column to its number in `foot`. What is not known is no head of `places`, and never a 0. */
 
+import { largestSize } from "./maps.js";
 import { knownClasses, shownPair } from "./pair.js";
 import { addedUp, roundedTable, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
@@ -128,7 +129,7 @@ class Contributions {
   /* The largest size of what passes from a key at a query, of all heads. */
   get mostPassed() {
     const { values = [] } = this.arrays.get(`${PREFIX}maps`) ?? {};
-    this.largest ??= values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 1e-9);
+    this.largest ??= largestSize(values);
     return this.largest;
   }
 
