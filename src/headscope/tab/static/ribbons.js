@@ -6,7 +6,7 @@ import {
   classLabel, className, formatSigned, isolated, legible, percent, useRow,
 } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
-import { addedUp, roundedTo } from "./rounding.js";
+import { addedUp } from "./rounding.js";
 import { placeOf } from "./store.js";
 import { count, t } from "./strings.js";
 import { directionOf } from "./words.js";
@@ -59,14 +59,12 @@ function largest(found, words, width) {
    shared out, and what is not attributed; each with its parts of all columns, and their sum. */
 function rowsOf(found, { units }, columns, order) {
   const lines = found.lines();
-  const { total, missed } = found.shown;
-  const sums = roundedTo(lines.map(({ sum }) => sum), addedUp([total, -missed]));
-  const all = lines.map(({ kind, layer, head, number, line, bias }, at) => {
+  const all = lines.map(({ kind, layer, head, number, line, bias, sum }) => {
     const key = kind === "head" ? `${layer},${head}` : kind;
     const cells = columns.map((column) => {
       return column.kind === "biases" ? bias : sumIn(line, column.places, units);
     });
-    return { kind, layer, head, key, number, cells, sum: sums[at] };
+    return { kind, layer, head, key, number, cells, sum };
   });
   const rank = new Map(order.map((key, at) => [key, at]));
   const heads = all.filter(({ kind }) => kind === "head");
@@ -80,7 +78,7 @@ function rowsOf(found, { units }, columns, order) {
   };
   const others = all.filter(({ kind }) => kind !== "head" && kind !== "heads");
   const lost = found.missed !== 0 && {
-    kind: "missed", key: "missed", sum: missed, cells: columns.map(() => 0),
+    kind: "missed", key: "missed", sum: found.shown.missed, cells: columns.map(() => 0),
   };
   return [...heads.slice(0, most), together, ...others, lost].filter(Boolean);
 }
