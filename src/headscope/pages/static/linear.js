@@ -5,7 +5,7 @@
    output there, found on a way forward, times the row that comes back. Shape letters: fixed.js. */
 
 import { FixedBlock, FixedNorm, backThrough, summed } from "./fixed.js";
-import { dots, gatesOf, plus, rowDots, softmax, times } from "./functional.js";
+import { dots, gatesOf, plus, rowDots, times } from "./functional.js";
 
 class FixedEmbedding {
   /* Tokens' vectors: `states` of a frozen encoder, if it reads them, one of each layer. */

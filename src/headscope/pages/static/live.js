@@ -8,7 +8,6 @@ import { Classifier, filled } from "./classifier.js";
 import { contributionsOf } from "./contributions.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
-import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
 import { pairOf, shownPair } from "./pair.js";
 import { html } from "./preact.js";

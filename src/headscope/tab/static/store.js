@@ -1,7 +1,7 @@
 /* What the reader chose and what was fetched; and how layers and heads are called. */
 
 import { page } from "./api.js";
-import { language, t } from "./strings.js";
+import { t } from "./strings.js";
 
 class Store {
   constructor(values) {
