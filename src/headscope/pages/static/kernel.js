@@ -45,7 +45,8 @@ const SLOWER = 16; // times that JavaScript takes
 const fours = (size) => 4 * Math.ceil(size / 4); // the kernel takes four numbers at once
 
 /* f32x4.mul, local.get of a sum, f32x4.add: in place of these nop, local.get, f32x4.relaxed_madd. */
-const [APART, FUSED] = [[0xfd, 0xe6, 1, 0x20, null, 0xfd, 0xe4, 1], [1, 1, 1, null, null, 0xfd, 0x85, 2]];
+const APART = [0xfd, 0xe6, 1, 0x20, null, 0xfd, 0xe4, 1];
+const FUSED = [1, 1, 1, null, null, 0xfd, 0x85, 2];
 
 /* The kernel with a multiplication and an addition as one instruction. */
 function fused(bytes) {
