@@ -32,7 +32,7 @@ def _total(name: str) -> str:
 def _add(row: int, column: int) -> str:
     name = f"$sum{row}{column}"
     own = f"(f32x4.mul (local.get $x{row}) (local.get $w))"
-    return f"(local.set {name} (f32x4.add (local.get {name}) {own}))"
+    return f"(local.set {name} (f32x4.add {own} (local.get {name})))"  # so kernel.js can fuse it
 
 
 def _clear(columns: int) -> str:

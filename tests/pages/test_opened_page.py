@@ -193,7 +193,7 @@ SOME = """([text, pair, places]) => {
 def test_sums_of_all_heads_come_without_their_cells_and_cells_of_those_that_are_asked_for(
     script: Any, tmp_path: Path
 ) -> None:
-    run = on_checkpoint(tmp_path, "roberta")
+    run = on_checkpoint(tmp_path, "roberta", options={"num_hidden_layers": 5})
     content = live_content(run, Storage("float32")) | {"most_at_once": 0}
     script.evaluate(OPEN, content)
     found = script.evaluate(READ, [[TEXTS[0]], []])

@@ -140,3 +140,28 @@ def test_words_from_the_right_stand_above_their_ribbons_and_a_phone_has_the_pict
     expect(tab.locator("html")).to_have_js_property("scrollWidth", 390)
     tops = [tab.locator(part).bounding_box()["y"] for part in (".prediction", ".card", ".text")]
     assert tops == sorted(tops)  # the card first
+
+
+def test_a_head_has_one_number_everywhere_and_the_table_behind_the_picture_adds_up(
+    open_why: Any,
+) -> None:
+    text, parts = explained(WORDS, TEXT, layers=2, heads=3, seed=1)
+    tab = open_why(text)
+    heads = (parts["heads"].sum(2) + parts["head_biases"])[..., :2]
+    moved = 0  # numbers that are not the nearest, so that all add up
+    for node in tab.locator(".node.head").all():
+        node.click()
+        name, _, shown = node.get_attribute("title").rpartition(" ")
+        layer, head = map(int, re.findall(r"\d+", name))
+        assert tab.locator(".card p b.more, .card p b.less").first.inner_text() == shown
+        strip = tab.locator(".strip-of[aria-pressed='true']")
+        assert strip.get_attribute("title") == f"{name} {shown}"
+        moved += numbers(shown) != [round(float(heads[layer, head] @ [1, -1]), 2)]
+    assert moved > 0
+    rows = tab.locator(".flow .unseen tr").all()[1:]
+    lines = [numbers(" ".join(row.locator("td").all_text_contents())) for row in rows]
+    for *cells, total in lines:
+        assert sum(cells) == pytest.approx(total)
+    assert sum(total for *_, total in lines) == pytest.approx(
+        numbers(tab.locator(".answer-bar").inner_text())[0]
+    )

@@ -1,6 +1,7 @@
 """A run's network, tokenizer and n-grams as one dict of JSON, which classifier.js computes with.
 
-Weights are one bundle of arrays, gzipped, in base64. What JavaScript cannot compute is rejected
+Weights are one bundle of arrays in base64, gzipped but in 8 bits, where that saves a twentieth
+and costs a reader half a second. What JavaScript cannot compute is rejected
 by name: LivePageError.
 """
 
@@ -8,6 +9,8 @@ import base64
 import gzip
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headscope.ground.errors import LivePageError
 from headscope.heads.shares import gauss_legendre
@@ -59,6 +62,10 @@ def live_content(run: "Run", storage: Storage, max_mb: float | None = None) -> d
     size = SHRUNK * sum(array.nbytes for array in arrays.values()) * 4 / 3 / MB
     if max_mb is not None and size > 1.2 * max_mb:
         raise too_large(size, max_mb)
+    bundle = pack(arrays)
+    is_gzipped = storage.dtype != "int8"
+    if is_gzipped:
+        bundle = gzip.compress(bundle, 9, mtime=0)
     thresholds = None
     if isinstance(run.objective, MultiLabel):
         thresholds = thresholds_of(run.objective) or [0.5] * len(run.labels)
@@ -70,10 +77,24 @@ def live_content(run: "Run", storage: Storage, max_mb: float | None = None) -> d
         "members": len(run.model.members) if isinstance(run.model, Ensemble) else None,
         "frozen": _frozen(run),
         "points": gauss_legendre(len(architecture.layers)),
+        "points_with_ends": gauss_lobatto(len(architecture.layers)),
         "most_at_once": MOST_AT_ONCE,
         "tokenizer": {name: it for name, it in tokenizer.items() if name != "ids"},
-        "blob": base64.b64encode(gzip.compress(pack(arrays), 9, mtime=0)).decode("ascii"),
+        "is_gzipped": is_gzipped,
+        "blob": base64.b64encode(bundle).decode("ascii"),
     }
+
+
+def gauss_lobatto(num_layers: int) -> list[tuple[float, float]]:
+    """Return points and weights on 0 to 1, both ends among them: exact up to degree L - 1.
+
+    At 0 the heads add nothing and at 1 all: what the page knows there costs nothing again.
+    """
+    count = num_layers // 2 + 2
+    last = np.polynomial.legendre.Legendre.basis(count - 1)
+    points = np.array([-1.0, *last.deriv().roots(), 1.0])
+    weights = 2 / (count * (count - 1) * last(points) ** 2)
+    return [*zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True)]
 
 
 def too_large(size: float, max_mb: float) -> LivePageError:

@@ -13,8 +13,9 @@ const REST = "the rest of the text"; // as data/tokenizer.py calls it
 
 export class Classifier {
   static async open(content) {
-    const packed = new Blob([Uint8Array.fromBase64(content.blob)]).stream();
-    const stream = packed.pipeThrough(new DecompressionStream("gzip"));
+    const bytes = Uint8Array.fromBase64(content.blob);
+    if (!content.is_gzipped) return new Classifier(content, arraysOf(bytes.buffer));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Classifier(content, arraysOf(await new Response(stream).arrayBuffer()));
   }
 

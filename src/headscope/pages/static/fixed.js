@@ -7,7 +7,8 @@
    heads, G heads of keys and values, E the width of one. Rows are [N, T, D], end to end. */
 
 import {
-  dots, gatesOf, layerNorm, normBack, plus, rotate, rowDots, scaledNorm, softmax, times, transposed,
+  dots, gatesOf, layerNorm, normBack, plus, rotate, rowDots, scaled, scaledNorm, softmax, times,
+  transposed,
 } from "./functional.js";
 
 const ROWS = 16; // of a map between two pauses
@@ -46,7 +47,7 @@ class FixedFeedforward {
       gates = gatesOf(hidden, activation);
     } else {
       const before = yield* gate.of(x);
-      gates = times(before, gatesOf(before, activation));
+      gates = times(gatesOf(before, activation), before);
     }
     hidden = times(hidden, gates);
     yield;
@@ -85,7 +86,8 @@ class FixedAttention {
     made.weights = new Float32Array(H * Q * T);
     for (let h = 0; h < H; h += 1) yield* made.attend(h, queries, keys, kinds[h]);
     made.maps = Array.from({ length: H }, (_, h) => (kinds[h] === "zero" ? null : made.map(h)));
-    return [yield* layer.output.of(yield* made.taken(values, 1)), made];
+    made.outputs = yield* made.taken(values, 1);
+    return [yield* layer.output.of(made.outputs), made];
   }
 
   map(h) {
@@ -195,23 +197,23 @@ class FixedAttention {
 /* A block: its attention, its feed-forward network, and a norm before or after each. */
 export class FixedBlock {
   static *of(block, x, evidence, Q, kinds) {
-    const made = Object.assign(new FixedBlock(), { block, T: x.length / block.D, Q, first: null });
+    const made = Object.assign(new FixedBlock(), { block, x, T: x.length / block.D, Q, first: null });
     let read = x;
     if (!block.isAfter) [read, made.first] = FixedNorm.of(block.attentionNorm, x);
     made.evidence = block.evidence && (yield* block.evidence.of(evidence));
-    const source = made.evidence ? plus(read, made.evidence) : read;
+    const source = made.evidence ? plus(read.slice(), made.evidence) : read;
     const attended = yield* made.attention(FixedAttention.of(block.attention, read, source, Q, kinds));
-    let after = plus(x.subarray(0, Q * block.D), attended);
+    let after = plus(attended, x);
     if (block.isAfter) {
       [after, made.first] = FixedNorm.of(block.attentionNorm, after);
-      const sum = plus(after, yield* made.feedforward(after));
+      const sum = plus(yield* made.feedforward(after), after);
       const [output, norm] = FixedNorm.of(block.feedforwardNorm, sum);
       made.second = norm;
       return [output, made];
     }
     const [normed, norm] = FixedNorm.of(block.feedforwardNorm, after);
     made.second = norm;
-    return [plus(after, yield* made.feedforward(normed)), made];
+    return [plus(yield* made.feedforward(normed), after), made];
   }
 
   *attention(work) {
@@ -233,13 +235,13 @@ export class FixedBlock {
     if (block.isAfter) {
       [own, biases] = backThrough(second, rows, N);
       const [back, ofBranch] = yield* branch.back(own, N);
-      const [below, ofNorm] = backThrough(first, plus(own, back), N);
+      const [below, ofNorm] = backThrough(first, plus(back, own), N);
       own = below;
       biases = summed(biases, ofBranch, ofNorm);
     } else {
       const [back, ofBranch] = yield* branch.back(rows, N);
       const [below, ofNorm] = backThrough(second, back, N);
-      own = plus(rows, below);
+      own = plus(below, rows);
       biases = summed(ofBranch, ofNorm);
     }
     return [own, summed(biases, dots(own, block.attention.output.bias, N))];
@@ -256,15 +258,26 @@ export class FixedBlock {
     return { rows: before, tokens, biases: summed(biases, ofNorm) };
   }
 
-  /* Through the block, with the heads times a number for each of the N: {rows, tokens, biases}, what
-     biases above the heads add, and the rows at the outputs of the heads, [N, Q, H E]. */
-  *back(rows, scales) {
-    const N = scales.length;
+  /* To the heads: rows at the sum of tokens and heads, those at the outputs of the heads, [N, Q, H E],
+     and what biases above add. */
+  *toHeads(rows, N) {
     const [own, above] = yield* this.aboveHeads(rows, N);
-    const ofHeads = yield* this.heads.atHeads(own);
+    return [own, yield* this.heads.atHeads(own), above];
+  }
+
+  /* On from there, with the heads times a number for each of the N: {rows, tokens, biases}. */
+  *fromHeads(own, ofHeads, scales) {
+    const N = scales.length;
     const values = yield* this.heads.atValues(scaled(ofHeads, scales), N);
     const below = this.belowHeads(...(yield* this.heads.back(values, N)), N);
-    return [{ ...below, rows: this.past(own, below.rows, N) }, above, ofHeads];
+    return { ...below, rows: this.past(own, below.rows, N) };
+  }
+
+  /* Through the block: what is below, what biases above the heads add, and the rows at the outputs
+     of the heads. */
+  *back(rows, scales) {
+    const [own, ofHeads, above] = yield* this.toHeads(rows, scales.length);
+    return [yield* this.fromHeads(own, ofHeads, scales), above, ofHeads];
   }
 
   /* Rows of all tokens: those past the heads, of the first Q, and those of the heads. */
@@ -286,21 +299,24 @@ export class FixedBlock {
     return result;
   }
 
-  /* N times the vectors of the tokens forward, with the heads times a number each: the new vectors,
-     and the heads' outputs before that number, [N, Q, H E]. */
-  *again(x, scales) {
-    const { block, first, second, branch, evidence } = this;
-    const N = scales.length;
+  /* The heads' outputs, [N, Q, H E], on N times other vectors of the tokens. */
+  *outputs(x, N) {
+    const { block, first, evidence } = this;
     const read = block.isAfter ? x : againThrough(first, x);
-    const values = yield* block.attention.value.of(evidence ? plus(read, evidence) : read);
-    const taken = yield* this.heads.taken(values, N);
-    const attended = yield* block.attention.output.of(scaled(taken, scales));
-    const after = plus(this.firsts(x, N), attended);
+    const values = yield* block.attention.value.of(evidence ? plus(read.slice(), evidence) : read);
+    return yield* this.heads.taken(values, N);
+  }
+
+  /* The new vectors of the tokens, with these outputs times a number for each of the N. */
+  *again(x, outputs, scales) {
+    const { block, first, second, branch } = this;
+    const attended = yield* block.attention.output.of(scaled(outputs, scales));
+    const after = plus(attended, this.firsts(x, scales.length));
     if (!block.isAfter) {
-      return [plus(after, yield* branch.again(againThrough(second, after))), taken];
+      return plus(yield* branch.again(againThrough(second, after)), after);
     }
     const normed = againThrough(first, after);
-    return [againThrough(second, plus(normed, yield* branch.again(normed))), taken];
+    return againThrough(second, plus(yield* branch.again(normed), normed));
   }
 }
 
@@ -308,12 +324,6 @@ export class FixedBlock {
 
 export function summed(...parts) {
   return parts.reduce((sum, part) => sum.map((value, n) => value + part[n]));
-}
-
-/* N equal parts, each times its number. */
-export function scaled(x, scales) {
-  const size = x.length / scales.length;
-  return x.map((value, at) => value * scales[Math.floor(at / size)]);
 }
 
 // Heads beside one another
@@ -328,8 +338,8 @@ function gathered(x, { N, T, heads, h, E }) {
   const result = new Float32Array(N * T * E);
   for (let n = 0; n < N; n += 1) {
     for (let t = 0; t < T; t += 1) {
-      const at = ((n * T + t) * heads + h) * E;
-      result.set(x.subarray(at, at + E), (t * N + n) * E);
+      const [from, to] = [((n * T + t) * heads + h) * E, (t * N + n) * E];
+      for (let e = 0; e < E; e += 1) result[to + e] = x[from + e];
     }
   }
   return result;

@@ -53,15 +53,21 @@ export function transposed(x, columns) {
   return result;
 }
 
+function meanOf(x, start, width) {
+  let sum = 0;
+  for (let at = start; at < start + width; at += 1) sum += x[at];
+  return sum / width;
+}
+
 /* gamma (x - mean) / sigma + beta for each row, and 1 / sigma of each. Without bias beta is null. */
 export function layerNorm(x, { gamma, beta, eps }) {
   const width = gamma.length;
   const scales = new Float32Array(x.length / width);
   for (let start = 0; start < x.length; start += width) {
-    let [mean, variance] = [0, 0];
-    for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
-    for (let i = 0; i < width; i += 1) variance += (x[start + i] - mean) ** 2 / width;
-    scales[start / width] = 1 / Math.sqrt(variance + eps);
+    const mean = meanOf(x, start, width);
+    let squares = 0;
+    for (let i = 0; i < width; i += 1) squares += (x[start + i] - mean) ** 2;
+    scales[start / width] = 1 / Math.sqrt(squares / width + eps);
   }
   return [scaledNorm(x, { gamma, beta }, scales), scales];
 }
@@ -71,8 +77,7 @@ export function scaledNorm(x, { gamma, beta }, scales) {
   const width = gamma.length;
   const result = new Float32Array(x.length);
   for (let start = 0; start < x.length; start += width) {
-    let mean = 0;
-    for (let i = 0; i < width; i += 1) mean += x[start + i] / width;
+    const mean = meanOf(x, start, width);
     const scale = scales[(start / width) % scales.length];
     for (let i = 0; i < width; i += 1) {
       result[start + i] = gamma[i] * (x[start + i] - mean) * scale + (beta ? beta[i] : 0);
@@ -86,8 +91,9 @@ export function normBack(gradients, { gamma }, scales) {
   const width = gamma.length;
   const result = new Float32Array(gradients.length);
   for (let start = 0; start < result.length; start += width) {
-    let mean = 0;
-    for (let i = 0; i < width; i += 1) mean += (gamma[i] * gradients[start + i]) / width;
+    let sum = 0;
+    for (let i = 0; i < width; i += 1) sum += gamma[i] * gradients[start + i];
+    const mean = sum / width;
     const scale = scales[(start / width) % scales.length];
     for (let i = 0; i < width; i += 1) {
       result[start + i] = (gamma[i] * gradients[start + i] - mean) * scale;
@@ -152,22 +158,30 @@ export function gatesOf(x, activation) {
   return result;
 }
 
-/* x + y; y is as many rows as x, more, or one. */
+/* x + y, in place of x; y is as many rows as x, more, or one. */
 export function plus(x, y) {
-  const result = x.slice();
   const size = Math.min(y.length, x.length);
   for (let start = 0; start < x.length; start += size) {
-    for (let at = 0; at < size; at += 1) result[start + at] += y[at];
+    for (let at = 0; at < size; at += 1) x[start + at] += y[at];
   }
-  return result;
+  return x;
 }
 
-/* x y; y is as many rows as x, or a part of them, which is repeated. */
+/* x y, in place of x; y is as many rows as x, or a part of them, which is repeated. */
 export function times(x, y) {
-  const result = new Float32Array(x.length);
   for (let start = 0; start < x.length; start += y.length) {
-    for (let at = 0; at < y.length; at += 1) result[start + at] = x[start + at] * y[at];
+    for (let at = 0; at < y.length; at += 1) x[start + at] *= y[at];
   }
+  return x;
+}
+
+/* N equal parts of x, each times its number. */
+export function scaled(x, numbers) {
+  const size = x.length / numbers.length;
+  const result = new Float32Array(x.length);
+  numbers.forEach((number, n) => {
+    for (let at = n * size; at < (n + 1) * size; at += 1) result[at] = number * x[at];
+  });
   return result;
 }
 
@@ -176,9 +190,11 @@ export function dots(x, y, N) {
   const sums = new Float64Array(N);
   const size = x.length / N;
   for (let n = 0; y !== null && n < N; n += 1) {
+    let sum = 0;
     for (let start = n * size; start < (n + 1) * size; start += y.length) {
-      for (let at = 0; at < y.length; at += 1) sums[n] += x[start + at] * y[at];
+      for (let at = 0; at < y.length; at += 1) sum += x[start + at] * y[at];
     }
+    sums[n] = sum;
   }
   return sums;
 }
@@ -189,7 +205,9 @@ export function rowDots(x, y, width) {
   const rows = y.length / width;
   for (let row = 0; row < sums.length; row += 1) {
     const [own, other] = [row * width, (row % rows) * width];
-    for (let at = 0; at < width; at += 1) sums[row] += x[own + at] * y[other + at];
+    let sum = 0;
+    for (let at = 0; at < width; at += 1) sum += x[own + at] * y[other + at];
+    sums[row] = sum;
   }
   return sums;
 }

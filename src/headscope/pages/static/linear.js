@@ -5,7 +5,7 @@
    output there, found on a way forward, times the row that comes back. Shape letters: fixed.js. */
 
 import { FixedBlock, FixedNorm, backThrough, summed } from "./fixed.js";
-import { dots, gatesOf, plus, rowDots, softmax, times } from "./functional.js";
+import { dots, gatesOf, plus, rowDots, times } from "./functional.js";
 
 class FixedEmbedding {
   /* Tokens' vectors: `states` of a frozen encoder, if it reads them, one of each layer. */
@@ -13,7 +13,7 @@ class FixedEmbedding {
     const { W } = embedding;
     let read = null;
     if (states) read = yield* stateVectors(embedding, states);
-    let x = read ?? embedding.lookedUp(ids);
+    let x = read?.slice() ?? embedding.lookedUp(ids);
     if (embedding.position) x = plus(x, embedding.position);
     if (embedding.segment) x = plus(x, embedding.segmentsOf(segments, ids.length));
     if (embedding.evidence) x = plus(x, yield* embedding.evidence.of(evidence));
@@ -193,10 +193,10 @@ export class FixedNetwork {
     return { tokens: summed(own.tokens, of.tokens), biases: summed(own.biases, of.biases) };
   }
 
-  /* Split a sum of the logits: {tokens [T], bias, heads}, the rows at the outputs of the heads of
-     each layer. */
+  /* Split a sum of the logits: {tokens [T], bias, rows, heads}, the rows at the output of each layer
+     and at the outputs of its heads. */
   *words(direction) {
-    const found = { tokens: new Float64Array(this.T), bias: 0, heads: [] };
+    const found = { tokens: new Float64Array(this.T), bias: 0, rows: [], heads: [] };
     const add = ({ tokens, biases: [bias] }) => {
       found.tokens = summed(found.tokens, tokens);
       found.bias += bias;
@@ -204,8 +204,9 @@ export class FixedNetwork {
     for (const member of this.members) {
       let [rows, [bias]] = yield* this.start(member, direction);
       found.bias += bias;
-      const heads = [];
+      const [passed, heads] = [[], []];
       for (const block of member.blocks.toReversed()) {
+        passed.unshift(rows);
         const [below, [above], ofHeads] = yield* block.back(rows, [1]);
         found.bias += above;
         add(below);
@@ -213,54 +214,55 @@ export class FixedNetwork {
         rows = below.rows;
       }
       add(yield* this.leaves(member, rows, 1));
+      found.rows.push(...passed);
       found.heads.push(...heads);
     }
     return found;
   }
 
-  /* What tokens [T] and biases add through no head. */
+  /* The same through no head. */
   *past(direction) {
-    let [tokens, bias] = [new Float64Array(this.T), 0];
+    const found = { tokens: new Float64Array(this.T), bias: 0, rows: [], heads: [] };
     for (const member of this.members) {
       let [rows, [ofReadOut]] = yield* this.start(member, direction);
-      bias += ofReadOut;
+      found.bias += ofReadOut;
+      const [passed, heads] = [[], []];
       for (const block of member.blocks.toReversed()) {
-        const [own, [above]] = yield* block.aboveHeads(rows, 1);
+        passed.unshift(rows);
+        const [own, ofHeads, [above]] = yield* block.toHeads(rows, 1);
+        found.bias += above;
+        heads.unshift(ofHeads);
         rows = block.past(own, null, 1);
-        bias += above;
       }
       const leaves = yield* this.leaves(member, rows, 1);
-      tokens = summed(tokens, leaves.tokens);
-      bias += leaves.biases[0];
+      found.tokens = summed(found.tokens, leaves.tokens);
+      found.bias += leaves.biases[0];
+      found.rows.push(...passed);
+      found.heads.push(...heads);
     }
-    return { tokens, bias };
+    return found;
   }
 
   /* All that each head shares, of all layers, tokens and biases together: at each point the outputs
-     of the heads there times the rows that come back to them. */
-  *totals(direction) {
+     of the heads there times the rows that come back to them. Both are polynomials of the point, of
+     a degree that grows by one with each layer: few values of them are computed anew. At 1 they are
+     those of `words`, at 0 the rows are those `past` the heads. */
+  *totals(words, past) {
     const found = [];
-    for (const member of this.members) {
-      const { points } = this.network;
-      const scales = points.map(([x]) => x);
-      const outputs = [];
-      let x = repeated(member.embedded, points.length);
-      for (const block of member.blocks) {
-        const [after, taken] = yield* block.again(x, scales);
-        x = after;
-        outputs.push(taken);
-      }
-      const [row] = yield* this.start(member, direction);
-      let rows = repeated(row, points.length);
-      const sums = [];
-      for (const [layer, block] of [...member.blocks.entries()].reverse()) {
-        const [below, , ofHeads] = yield* block.back(rows, scales);
-        rows = below.rows;
-        sums.unshift(headSums(outputs[layer], ofHeads, block, points));
-      }
-      found.push(...sums.flatMap((own) => [...own]));
+    const { pointsWithEnds } = this.network;
+    const points = pointsWithEnds.map(([point]) => point);
+    for (const { blocks } of this.members) {
+      const outputs = yield* outputsAt(blocks, points.slice(0, -1));
+      const first = found.length;
+      const ends = [past, words].map(({ rows, heads }) => ({
+        rows: rows.slice(first, first + blocks.length), heads: heads.slice(first),
+      }));
+      const rows = yield* rowsAt(blocks, ends, points.slice(1, -1));
+      blocks.forEach((block, at) => {
+        found.push(headSums(outputs[at], rows[at], block, pointsWithEnds));
+      });
     }
-    return Float64Array.from(found);
+    return Float64Array.from(found.flatMap((own) => [...own]));
   }
 
   /* What heads share of each token and of the biases: of those that `isChosen` of (layer, head) has,
@@ -319,15 +321,81 @@ function weighted(own, leaves, points) {
   return { tokens, bias };
 }
 
-/* Of each head its outputs [N, Q, H E] times the rows there, over the points. */
-function headSums(outputs, rows, { Q, block }, points) {
+/* Of each layer its heads' outputs by points, [[point, outputs] ...], as many as their degree needs;
+   `points` are those below 1. */
+function* outputsAt(blocks, points) {
+  const found = [];
+  let known = []; // vectors of the tokens
+  for (const [layer, block] of blocks.entries()) {
+    known.push([1, block.x]);
+    const asked = points.slice(0, layer + 1);
+    const x = valuesAt(known, asked);
+    const outputs = yield* block.outputs(x, asked.length);
+    found.push([...parted(outputs, asked), [1, block.heads.outputs]]);
+    if (layer + 1 < blocks.length) known = parted(yield* block.again(x, outputs, asked), asked);
+  }
+  return found;
+}
+
+/* Of each layer the rows at its heads' outputs by points. `ends` has those at 0 and 1, and the rows at
+   the outputs of layers there; `points` are those between. */
+function* rowsAt(blocks, ends, points) {
+  const found = [];
+  let known = []; // rows at the output of a layer
+  for (const [layer, block] of [...blocks.entries()].reverse()) {
+    const heads = ends.map((end, point) => [point, end.heads[layer]]);
+    const asked = points.slice(0, blocks.length - 1 - layer);
+    known.push(...ends.map((end, point) => [point, end.rows[layer]]));
+    const rows = valuesAt(known, asked);
+    known = [];
+    if (asked.length > 0) {
+      const [own, ofHeads] = yield* block.toHeads(rows, asked.length);
+      heads.push(...parted(ofHeads, asked));
+      if (layer > 0) known = parted((yield* block.fromHeads(own, ofHeads, asked)).rows, asked);
+    }
+    found.unshift(heads);
+  }
+  return found;
+}
+
+/* The value of a polynomial at a point, from others of it, [[point, numbers] ...] (Lagrange). */
+function valueAt(known, point) {
+  const own = known.find(([at]) => at === point);
+  if (own) return own[1];
+  const result = new Float32Array(known[0][1].length);
+  for (const [at, values] of known) {
+    const others = known.filter(([other]) => other !== at);
+    const share = others.reduce((all, [other]) => (all * (point - other)) / (at - other), 1);
+    for (let i = 0; i < result.length; i += 1) result[i] += share * values[i];
+  }
+  return result;
+}
+
+/* The same at several points, end to end. */
+function valuesAt(known, points) {
+  const size = known[0][1].length;
+  const result = new Float32Array(points.length * size);
+  points.forEach((point, n) => result.set(valueAt(known, point), n * size));
+  return result;
+}
+
+/* Numbers end to end, by their points. */
+function parted(x, points) {
+  const size = x.length / points.length;
+  return points.map((point, n) => [point, x.subarray(n * size, (n + 1) * size)]);
+}
+
+/* Of each head the integral of its outputs [Q, H E] times the rows there. */
+function headSums(outputs, rows, { block }, points) {
   const { H, E } = block.attention;
   const sums = new Float64Array(H);
-  for (let at = 0; at < outputs.length; at += E) {
-    const [, weight] = points[Math.floor(at / (Q * H * E))];
-    let sum = 0;
-    for (let e = at; e < at + E; e += 1) sum += outputs[e] * rows[e];
-    sums[(at / E) % H] += weight * sum;
+  for (const [point, weight] of points) {
+    const [own, other] = [outputs, rows].map((known) => valueAt(known, point));
+    for (let at = 0; at < own.length; at += E) {
+      let sum = 0;
+      for (let e = at; e < at + E; e += 1) sum += own[e] * other[e];
+      sums[(at / E) % H] += weight * sum;
+    }
   }
   return sums;
 }

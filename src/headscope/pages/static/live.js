@@ -8,7 +8,6 @@ import { Classifier, filled } from "./classifier.js";
 import { contributionsOf } from "./contributions.js";
 import { followTheme, keepLink, readLink } from "./host.js";
 import { Loader, hold } from "./loader.js";
-import { Maps } from "./maps.js";
 import { Mind, changeMind, mindOf } from "./mind.js";
 import { pairOf, shownPair } from "./pair.js";
 import { html } from "./preact.js";
@@ -16,6 +15,7 @@ import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
 import { JOIN } from "./tokenizer.js";
+import { titleOf } from "./toolbar.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
@@ -29,14 +29,14 @@ const KEYS = [
   ["k", t`compare the next texts with this one`],
 ];
 
+const { port1, port2 } = new MessageChannel();
+const waiting = [];
+port1.onmessage = () => waiting.shift()();
+
 /* Let the browser take what waits: keys, clicks, painting. */
 function pause() {
-  const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
+    waiting.push(resolve);
     port2.postMessage(null);
   });
 }
@@ -146,10 +146,12 @@ class Live {
     if (!isHere() || isAllAsked !== store.isAllAsked) return;
     const { heads } = this.classifier.network;
     const asked = missing().slice(0, AT_ONCE).map(({ layer, head }) => layer * heads + head);
+    const since = performance.now();
     const cells = await this.ask("cells", this.parts, store.ablated, pair, asked);
     if (cells === null || !isHere()) return;
+    const pace = (performance.now() - since) / 1000 / asked.length;
     this.result.maps = filled(maps, pair, cells);
-    store.set({ maps: this.result.maps });
+    store.set({ maps: this.result.maps, pace });
   }
 
   /* Remove words of the text that is read. */
@@ -280,7 +282,7 @@ export async function render() {
 function renderReport() {
   const words = t`The network does not run in this page: ${page.report.without}`;
   show(() => html`
-    <header class="toolbar"><h1 dir="auto">${page.title}</h1><p class="notes">${words}</p></header>
+    <header class="toolbar"><h1 dir="auto">${titleOf()}</h1><p class="notes">${words}</p></header>
     <main><${Report} open=${null} /></main>`);
 }
 

@@ -2,7 +2,6 @@
    read-out of each member, perhaps above a frozen encoder. Matrices lie in the memory of the kernel,
    once; tables are read a row at a time. */
 
-import { plus } from "./functional.js";
 import { Products } from "./kernel.js";
 
 const SHIFT = 6;
@@ -55,10 +54,7 @@ class Weights {
     const added = this.vector(bias)?.subarray(from, end) ?? null;
     return {
       weight, bias: added,
-      *of(x) {
-        const target = yield* products.of(x, weight, inner);
-        return added ? plus(target, added) : target;
-      },
+      of: (x) => products.of(x, weight, inner, added),
       back: (rows) => products.back(rows, weight, inner),
     };
   }
@@ -160,9 +156,11 @@ function readOutOf(weights, prefix, shape) {
 }
 
 export class Network {
-  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points, most_at_once}. */
+  /* `content` as pages/pack.py writes it: {architecture, members, frozen, points,
+     points_with_ends, most_at_once}. */
   constructor(content, arrays) {
-    const { architecture: shape, members, frozen, points, most_at_once: mostAtOnce } = content;
+    const { architecture: shape, members, frozen, points } = content;
+    const { points_with_ends: pointsWithEnds, most_at_once: mostAtOnce } = content;
     const isTable = (name) => name.endsWith("token.weight") && !arrays.has(startOf(name));
     const weights = new Weights(arrays, (name) => !isTable(name));
     const prefixes = members === null ? [""] : [...Array(members).keys()].map((m) => `members.${m}.`);
@@ -178,7 +176,7 @@ export class Network {
       blocks: blocksOf(weights, "features.", frozen),
       norm: weights.norm("features.encoder.norm", frozen.norm_eps),
     };
-    Object.assign(this, { points, mostAtOnce });
+    Object.assign(this, { points, pointsWithEnds, mostAtOnce });
   }
 
   /* Multiplications of the way from all heads to the tokens, for each token. */

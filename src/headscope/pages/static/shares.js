@@ -18,7 +18,7 @@ export class Shares {
     const words = yield* fixed.words(direction);
     const past = yield* fixed.past(direction);
     const cells = isWhole ? yield* fixed.cells(direction) : new Map();
-    const sums = isWhole ? sumsOf(cells) : yield* fixed.totals(direction);
+    const sums = isWhole ? sumsOf(cells) : yield* fixed.totals(words, past);
     return this.arrays({ words, past, cells, sums, maps: yield* this.maps(words.heads) });
   }
 
@@ -51,7 +51,9 @@ export class Shares {
     const { layers: L, heads: H } = network;
     const size = T * T;
     const through = Array.from({ length: L * H }, (_, at) => {
-      return maps.subarray(at * size, (at + 1) * size).reduce((sum, value) => sum + value, 0);
+      let sum = 0;
+      for (let place = at * size; place < (at + 1) * size; place += 1) sum += maps[place];
+      return sum;
     });
     const logit = (c) => (c < 0 ? 0 : logits[c]) / this.temperature;
     const numbers = {

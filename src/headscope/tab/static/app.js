@@ -15,7 +15,7 @@ import { SaveMenu } from "./save.js";
 import { choose, language, t } from "./strings.js";
 import { HeadTable } from "./table.js";
 import { TextView } from "./text.js";
-import { Toolbar } from "./toolbar.js";
+import { Toolbar, titleOf } from "./toolbar.js";
 import { Wall } from "./wall.js";
 
 const LONGEST_NOTE = 2000; // letters
@@ -27,7 +27,7 @@ const STEP_KEYS = [[t`, and .`, t`one step back and forward`]];
 /* Draw what `view` returns in place of what the page had; the result draws it again. */
 export function show(view) {
   document.documentElement.lang = language;
-  document.title = page?.title ?? "Heads";
+  document.title = titleOf();
   document.body.classList.toggle("page", page !== null);
   document.body.replaceChildren();
   const draw = () => render(view(), document.body);

@@ -67,7 +67,7 @@ function addsLine(store, found) {
   const most = ranked.filter(([, cell]) => Math.abs(cell) >= 0.005).map(([word, cell], at) => {
     return [at > 0 && t`, `, "“", isolated(word), `” ${formatSigned(cell)}`];
   });
-  const sum = found.headSum(layer, head);
+  const sum = found.shownSum(layer, head);
   const number = html`<b class=${sum < 0 ? "less" : "more"}>${formatSigned(sum)}</b>`;
   const total = formatSigned(found.shown.total);
   const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
@@ -123,7 +123,7 @@ function stripsOf(store, found) {
     const isChosen = each.layer === layer && each.head === head;
     const name = store.headName(each.layer, each.head);
     const short = shortName(store, each.layer, each.head);
-    const sum = formatSigned(each.sum);
+    const sum = formatSigned(each.shown);
     const choose = () => store.set({ layer: each.layer, head: each.head, headChosen: true });
     const words = [
       html`<${Thumbnail} map=${mapOf(store, each.layer, each.head, { isRow: true })} />`,

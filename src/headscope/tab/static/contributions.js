@@ -23,6 +23,7 @@
    All numbers of a table have two decimals and are rounded once: each row adds up to its sum, each
    column to its number in `foot`. What is not known is no head of `places`, and never a 0. */
 
+import { largestSize } from "./maps.js";
 import { knownClasses, shownPair } from "./pair.js";
 import { addedUp, roundedTable, roundedTo } from "./rounding.js";
 import { unitsOf } from "./words.js";
@@ -66,6 +67,13 @@ class Contributions {
     this.heads = this.places
       .map(([layer, head]) => ({ layer, head, sum: this.headSum(layer, head) }))
       .sort((a, b) => Math.abs(b.sum) - Math.abs(a.sum)); // the largest first
+    const past = sumOf(this.past) + this.pastBiases;
+    const sums = [...this.heads.map(({ sum }) => sum), past];
+    const rest = this.total - this.missed - sumOf(sums);
+    const exact = addedUp([this.shown.total, -notAttributed]);
+    const ofRows = roundedTo([...sums, Math.abs(rest) > MOST_MISSED ? rest : 0], exact);
+    this.heads.forEach((own, at) => (own.shown = ofRows[at]));
+    this.shown.past = ofRows[this.heads.length];
   }
 
   has(layer, head) {
@@ -87,6 +95,11 @@ class Contributions {
   headSum(layer, head) {
     if (this.sums) return this.sums[layer * this.widest + head];
     return sumOf(this.ofHead(layer, head)) + this.headBias(layer, head);
+  }
+
+  /* The same to two decimals. */
+  shownSum(layer, head) {
+    return this.heads.find((own) => own.layer === layer && own.head === head).shown;
   }
 
   /* Whether a head's shares of the tokens are known, not its sum alone. */
@@ -128,7 +141,7 @@ class Contributions {
   /* The largest size of what passes from a key at a query, of all heads. */
   get mostPassed() {
     const { values = [] } = this.arrays.get(`${PREFIX}maps`) ?? {};
-    this.largest ??= values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 1e-9);
+    this.largest ??= largestSize(values);
     return this.largest;
   }
 
@@ -154,7 +167,7 @@ class Contributions {
       return kind === "biases" ? bias : sumIn(line, places, words.units);
     }));
     const foot = columns.map(({ value }) => value);
-    const sums = roundedTo(lines.map(({ sum }) => sum), addedUp(foot));
+    const sums = lines.map(({ sum }) => sum);
     const shown = roundedTable(cells, sums, foot);
     const rows = lines.map(({ kind, layer, head, number }, at) => {
       return { kind, layer, head, number, cells: shown[at], sum: sums[at] };
@@ -173,29 +186,28 @@ class Contributions {
     return [...columns, { kind: "biases", places: [], value: this.shown.biases }];
   }
 
-  /* The rows of the table, each of tokens and of biases. */
+  /* The rows of the table, each of tokens and of biases; their sums have two decimals. */
   lines() {
-    const lines = this.heads.filter((own) => this.knows(own)).map(({ layer, head, sum }) => {
+    const lines = this.heads.filter((own) => this.knows(own)).map(({ layer, head, shown }) => {
       const bias = this.headBias(layer, head);
-      return { kind: "head", layer, head, sum, line: this.ofHead(layer, head), bias };
+      return { kind: "head", layer, head, sum: shown, line: this.ofHead(layer, head), bias };
     });
-    const past = { kind: "past", line: this.past, bias: this.pastBiases };
-    const without = (kind, all) => ({
-      kind,
-      line: this.words.map((word, at) => word - sumOf(all.map(({ line }) => line[at]))),
-      bias: this.biases - sumOf(all.map(({ bias }) => bias)),
-    });
-    const number = this.heads.length - lines.length;
-    if (number > 0) { // what is left of the words is theirs
-      const others = without("heads", [...lines, past]);
-      lines.push({ ...others, number, sum: sumOf(others.line) + others.bias });
-    }
-    const rest = without("rest", [...lines, past]);
-    for (const [own, least] of [[past, 0], [rest, MOST_MISSED]]) {
-      own.sum = sumOf(own.line) + own.bias;
-      if ([...own.line, own.bias].some((value) => Math.abs(value) > least)) lines.push(own);
-    }
-    return lines;
+    const ownHeads = lines.length;
+    const number = this.heads.length - ownHeads; // of which the sums alone are known
+    const past = { kind: "past", line: this.past, bias: this.pastBiases, sum: this.shown.past };
+    const isThere = ({ line, bias }, least) => {
+      return [...line, bias].some((value) => Math.abs(value) > least);
+    };
+    if (isThere(past, 0)) lines.push(past);
+    const { total, missed } = this.shown;
+    const left = { // of the words; of heads where there are such
+      kind: number > 0 ? "heads" : "rest", number,
+      line: this.words.map((word, at) => word - sumOf(lines.map(({ line }) => line[at]))),
+      bias: this.biases - sumOf(lines.map(({ bias }) => bias)),
+      sum: addedUp([total, -missed, ...lines.map(({ sum }) => -sum)]),
+    };
+    if (number > 0) return [...lines.slice(0, ownHeads), left, ...lines.slice(ownHeads)];
+    return isThere(left, MOST_MISSED) ? [...lines, left] : lines;
   }
 }
 

@@ -26,6 +26,15 @@ function part({ shape, values }, ...places) {
   return values.subarray(start, start + size);
 }
 
+/* The largest size of some numbers, those apart that are none; never 0. */
+export function largestSize(values) {
+  let most = 1e-9;
+  for (let at = 0; at < values.length; at += 1) {
+    if (Math.abs(values[at]) > most) most = Math.abs(values[at]);
+  }
+  return most;
+}
+
 /* All maps of one text at one step. */
 export class Maps {
   constructor(arrays) {
@@ -48,9 +57,7 @@ export class Maps {
 
   /* The largest weight of all maps, the end of their one colour scale. */
   get most() {
-    this.largest ??= this.layers.reduce((top, { values }) => {
-      return values.reduce((most, weight) => Math.max(most, weight || 0), top);
-    }, 1e-9);
+    this.largest ??= Math.max(...this.layers.map(({ values }) => largestSize(values)));
     return this.largest;
   }
 

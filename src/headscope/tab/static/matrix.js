@@ -10,7 +10,7 @@ import { html, useMemo, useState } from "./preact.js";
 import { columnName, rowName } from "./ribbons.js";
 import { addedUp } from "./rounding.js";
 import { placeOf } from "./store.js";
-import { parts, t } from "./strings.js";
+import { count, parts, t } from "./strings.js";
 import { Switch } from "./switch.js";
 import { languageOf } from "./words.js";
 
@@ -47,7 +47,7 @@ function Cells({ store, found }) {
   };
   const view = { store, found, words, table, rows };
   const about = t`parts of the sum, not effects of removal; rows and columns add up`;
-  const tools = unfolder(t`All heads and words`, isWhole, unfold);
+  const tools = [waitFor(store, together), unfolder(t`All heads and words`, isWhole, unfold)];
   const term = html`<${Term} name="head" />`;
   const title = parts`Which ${term} brings which word`;
   return html`<${Panel} name="heads-words" title=${title} about=${about} tools=${tools}>
@@ -57,6 +57,14 @@ function Cells({ store, found }) {
       </table>
     </div>
   </${Panel}>`;
+}
+
+/* How long the words of the heads take whose sums alone are known; `store.pace` is for one. */
+function waitFor({ pace }, [others]) {
+  const seconds = pace === null || !others ? 0 : others.number * pace;
+  return seconds >= 1 && html`<small>${
+    t`the words of ${others.number} more heads take about ${count(Math.round(seconds))} s`
+  }</small>`;
 }
 
 /* Things in an order of names that was kept; new ones at the end. */

@@ -6,7 +6,7 @@ import {
   classLabel, className, formatSigned, isolated, legible, percent, useRow,
 } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
-import { addedUp, roundedTo } from "./rounding.js";
+import { addedUp, roundedTable } from "./rounding.js";
 import { placeOf } from "./store.js";
 import { count, t } from "./strings.js";
 import { directionOf } from "./words.js";
@@ -57,21 +57,20 @@ function largest(found, words, width) {
 
 /* The rows of the picture: the largest heads, the others as one, what passes no head, what is not
    shared out, and what is not attributed; each with its parts of all columns, and their sum. */
-function rowsOf(found, { units }, columns, order) {
+function rowsOf(found, { units }, columns, order, width) {
   const lines = found.lines();
-  const { total, missed } = found.shown;
-  const sums = roundedTo(lines.map(({ sum }) => sum), addedUp([total, -missed]));
-  const all = lines.map(({ kind, layer, head, number, line, bias }, at) => {
+  const all = lines.map(({ kind, layer, head, number, line, bias, sum }) => {
     const key = kind === "head" ? `${layer},${head}` : kind;
     const cells = columns.map((column) => {
       return column.kind === "biases" ? bias : sumIn(line, column.places, units);
     });
-    return { kind, layer, head, key, number, cells, sum: sums[at] };
+    return { kind, layer, head, key, number, cells, sum };
   });
   const rank = new Map(order.map((key, at) => [key, at]));
   const heads = all.filter(({ kind }) => kind === "head");
   heads.sort((a, b) => (rank.get(a.key) ?? 0) - (rank.get(b.key) ?? 0));
-  const most = heads.length > FEW ? MOST : heads.length;
+  const [few, least] = width < NARROW ? [MOST / 2, MOST / 2] : [FEW, MOST];
+  const most = heads.length > few ? least : heads.length;
   const rest = [...heads.slice(most), ...all.filter(({ kind }) => kind === "heads")];
   const together = rest.length > 0 && {
     kind: "heads", key: "heads", number: sumOf(rest.map((row) => row.number ?? 1)),
@@ -80,7 +79,7 @@ function rowsOf(found, { units }, columns, order) {
   };
   const others = all.filter(({ kind }) => kind !== "head" && kind !== "heads");
   const lost = found.missed !== 0 && {
-    kind: "missed", key: "missed", sum: missed, cells: columns.map(() => 0),
+    kind: "missed", key: "missed", sum: found.shown.missed, cells: columns.map(() => 0),
   };
   return [...heads.slice(0, most), together, ...others, lost].filter(Boolean);
 }
@@ -131,12 +130,13 @@ function laidOut({ columns, rows, answer }, width) {
   const nets = rows.map(({ sum }) => Math.abs(sum));
   const bar = { wide: Math.min(width, Math.max(wide(answer) + GAP, scale * sumOf(nets))) };
   bar.x = (width - bar.wide) / 2;
-  let at = bar.x + (bar.wide - scale * sumOf(nets)) / 2;
   const signs = [rows.filter(({ sum }) => sum >= 0), rows.filter(({ sum }) => sum < 0)];
-  bar.split = at + scale * sumOf(signs[0].map(({ sum }) => sum));
-  if (signs[1].length === 0) bar.split = bar.x + bar.wide;
+  const [own, against] = signs.map((all) => scale * sumOf(all.map(({ sum }) => Math.abs(sum))));
+  bar.split = bar.x + (bar.wide * own) / (own + against || 1);
+  let at = (bar.x + bar.split - own) / 2;
   const outs = signs.flat().map(({ key, sum }) => {
     const size = scale * Math.abs(sum);
+    if (sum < 0) at = Math.max(at, (bar.split + bar.x + bar.wide - against) / 2);
     const out = { key: `${key}:out`, row: key, cell: sum, size, to: at };
     at += size;
     out.from = start(nodes[rows.findIndex((row) => row.key === key)], Math.abs(sum));
@@ -163,7 +163,7 @@ export function usePicture(store, found, words, width) {
     if (found === null || width === 0) return null;
     const answer = answerOf(store, found);
     const pictureOf = (columns, isAll) => {
-      const rows = rowsOf(found, words, columns, order);
+      const rows = rowsOf(found, words, columns, order, width);
       for (const row of rows) row.least = row.kind === "head" ? 0 : namedAt(store, row, width);
       return { isAll, columns, rows, width, answer, ...laidOut({ columns, rows, answer }, width) };
     };
@@ -333,9 +333,12 @@ function Behind({ store, found, columns, rows }) {
   const nameOf = (column) => {
     return column.word === undefined ? columnName(column) : legible(column.word);
   };
-  const line = (row) => html`<tr>
+  const values = columns.map(({ value }) => value);
+  const parts = rows.filter(({ kind }) => kind !== "missed");
+  const cells = roundedTable(parts.map((row) => row.cells), parts.map(({ sum }) => sum), values);
+  const line = (row, at) => html`<tr>
     <th scope="row">${rowName(store, row)}</th>
-    ${[...row.cells, row.sum].map((number) => html`<td>${formatSigned(number)}</td>`)}
+    ${[...(cells[at] ?? row.cells), row.sum].map((number) => html`<td>${formatSigned(number)}</td>`)}
   </tr>`;
   const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
   return html`<div class="unseen"><table>

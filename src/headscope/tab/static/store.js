@@ -1,7 +1,7 @@
 /* What the reader chose and what was fetched; and how layers and heads are called. */
 
 import { page } from "./api.js";
-import { language, t } from "./strings.js";
+import { t } from "./strings.js";
 
 class Store {
   constructor(values) {
@@ -130,6 +130,7 @@ const EMPTY = {
   isChoice: false, // whether the next address is a new entry of the history
   runs: [], logdir: "", index: null, maps: null, shown: null, numbers: null, bestNumbers: null,
   learned: null, // words of the run
+  pace: null, // seconds that the cells of one head took
   isAllAsked: false, // whether the cells of every head are to be computed, which takes long
   other: null, // {name, step, index, text, maps} of what is compared with; of a run text is null
   errors: {},

@@ -17,7 +17,7 @@ import { directionOf, languageOf, sideOf, unitsOf, unreadOf } from "./words.js";
 const UNITS = [["word", t`by word`], ["token", t`by token`]];
 const NUMBERED = 0.12; // share of the scale, from which a word has its number
 const CHANGED = 8; // words of another text that are named
-const LEFT = 600; // characters that were not read and are shown all the same
+const LEFT = [80, 600]; // characters that were not read and are shown; a box has the whole text
 const SIDES = ["A", "B"];
 
 /* Units of a text as buttons in a row, which is one stop of the Tab key: arrow keys move along it.
@@ -91,9 +91,9 @@ export function TextView({ store }) {
   const words = found?.inWords(shownText, unit);
   const picture = usePicture(store, found, words, width);
   const unread = unreadOf(shownText);
-  // A box has the whole text.
-  const rest = unread && !store.canSwitch && html`<p class="unread" dir=${directionOf(unread.rest)}>
-    ${legible(unread.rest.trim(), LEFT)}
+  const left = store.canSwitch ? LEFT[0] : LEFT[1];
+  const rest = unread && html`<p class="unread" dir=${directionOf(unread.rest)}>
+    <b>${t`Cut here, not read: `}</b>${isolated(legible(unread.rest.trim(), left))}
   </p>`;
   const chooseUnit = (each) => store.set({ unit: each });
   const looksAt = weightsOf(store, words?.units);

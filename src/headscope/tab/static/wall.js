@@ -31,7 +31,7 @@ export function Wall({ store }) {
 }
 
 function cellOf(store, found, most, layer, head) {
-  const sum = found?.has(layer, head) ? found.headSum(layer, head) : null;
+  const sum = found?.has(layer, head) ? found.shownSum(layer, head) : null;
   const name = `${store.headName(layer, head)}${sum === null ? "" : ` ${formatSigned(sum)}`}`;
   const strength = sum === null ? 0 : Math.abs(sum) / most;
   const isChosen = store.layer === layer && store.head === head;
