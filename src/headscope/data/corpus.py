@@ -34,6 +34,7 @@ from headscope.data.columns import (
     times_of,
     tuples,
     values,
+    whole,
 )
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason
@@ -257,8 +258,8 @@ def groups_of(split: Dataset) -> np.ndarray:
 
 
 def group_names(split: Dataset) -> list[str]:
-    """Return the group of each row, "" where there is none: `acme` and `ACME ` are one."""
-    cells = (cell or "" for cell in values(split, "group"))
+    """Return the group of each row, "" for none: `acme` and `ACME ` are one, so are 7 and 7.0."""
+    cells = (whole((cell or "").strip()) for cell in values(split, "group"))
     return [" ".join(unicodedata.normalize("NFKC", cell).casefold().split()) for cell in cells]
 
 
