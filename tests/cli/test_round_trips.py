@@ -201,3 +201,15 @@ def test_the_words_of_each_class_are_read_as_they_were(tmp_path: Path) -> None:
     table = pd.read_csv(tmp_path / "words.csv", dtype=texts, keep_default_na=False)
     for column in ("class", "word"):
         assert table[column].map(from_csv_cell).tolist() == found.words[column].tolist()
+
+
+def test_a_time_and_a_number_past_a_float_are_written_as_they_were(tmp_path: Path) -> None:
+    run = run_of(tmp_path, multi_label=False)
+    table = pd.DataFrame({"text": ["a"], "at": [pd.Timestamp("2024-01-02 03:04:05.678901234")]})
+    table.to_parquet(tmp_path / "in.parquet")
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "at": 12e4567, "b": 1.5}\n')
+    for name, at in (("parquet", "2024-01-02 03:04:05.678901234"), ("jsonl", "12e4567")):
+        out = tmp_path / f"{name}.jsonl"
+        predict(PredictConfig(str(run), str(tmp_path / f"in.{name}"), str(out), accelerator="cpu"))
+        assert json.loads(out.read_text())["at"] == at
+    assert json.loads(out.read_text())["b"] == 1.5

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -124,6 +125,11 @@ def test_the_last_texts_of_a_class_stay_whatever_their_group_or_time(tmp_path: P
             {3: "27.11.2026"},
             r"column 'date', row 3: expected a date such as .*, got 27\.11",
         ),
+        (
+            "date",
+            dict.fromkeys(range(359), "2026-01-02T10:00Z") | {359: "2026-01-02T10:00"},
+            r"row 359: expected a time zone in all rows or in none, as row 0 has 2026-01-02T10:00Z",
+        ),
         ("date", {5: ""}, r"row 5: expected a date .*, got None"),
         ("customer", dict.fromkeys(range(360), "c"), "only 1 groups of 2 classes, too few to cut"),
         ("custommer", {}, "no column 'custommer' for data.group_column; it has text, label, cust"),
@@ -236,6 +242,19 @@ def test_a_group_is_one_however_its_name_is_written(tmp_path: Path) -> None:
     ]
     corpus = load_corpus(replace(configured(tmp_path, rows).data, group_column="customer"))
     assert corpus.facts["groups"] == 60
+
+
+def test_a_group_of_numbers_is_one_in_files_with_and_without_a_gap(tmp_path: Path) -> None:
+    rows = [row | {"customer": f"{at % 20}"} for at, row in enumerate(tickets(20, 4))]
+    others = {}
+    for role, customers in (("validation", [30.0, None]), ("test", [3.0, 19.0, 20.0, None])):
+        texts = [f"{role} {'x' * at}" for at in range(len(customers))]
+        frame = {"text": texts, "label": rows[0]["label"], "customer": customers}  # as pandas has
+        others[f"{role}_path"] = str(tmp_path / f"{role}.parquet")  # numbers beside a gap
+        pd.DataFrame(frame).to_parquet(others[f"{role}_path"])
+    config = replace(configured(tmp_path, rows).data, **others, group_column="customer")
+    with pytest.warns(UserWarningMessage, match="2 of 4 test texts are of groups in train"):
+        load_corpus(config)
 
 
 def test_one_time_alone_is_named_as_what_is_missing(tmp_path: Path) -> None:

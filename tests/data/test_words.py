@@ -22,7 +22,7 @@ from tokenizers import (
 )
 
 from headscope.data import units as module
-from headscope.data.tokenizer import train_tokenizer, word_units
+from headscope.data.tokenizer import shown_tokens, train_tokenizer, word_units
 from headscope.data.units import ReadText, Word
 from headscope.settings.config import TokenizerConfig
 
@@ -124,6 +124,21 @@ def test_what_is_left_out_of_a_long_text_changes_no_word() -> None:
     assert both == ["請求", "あ"]
     alone = words_of(tokenizer, "二重に請求")  # what is read alone chooses the language, and words
     assert [word.name for word in alone] == ["二重に", "請"]
+
+
+# As macOS names files, and with Katakana of half width: é, ガ, 각, パ of two characters or three.
+JOINED = ["cafe\u0301", "e\u0301t\u00e9", "か\u3099", "\u1100\u1161\u11a8", "ﾊﾟ", "e\u0323\u0301"]
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe", "gpt"])
+@pytest.mark.parametrize("word", JOINED)
+def test_what_is_joined_to_the_last_letter_is_of_its_token(kind: str, word: str) -> None:
+    assert words(kind, f"a {word} b") == ["a", word, "b"]
+    text = f"{word} a {word}"
+    read = ReadText(tokenizer_of(kind).encode(text), (text,))
+    if kind == "words":
+        assert [*read.pieces()] == [None, word, "a", word, None]  # what n-grams are counted of
+        assert shown_tokens(read) == ["[CLS]", word, "a", word, "[SEP]"]
 
 
 @settings(deadline=None, max_examples=150)

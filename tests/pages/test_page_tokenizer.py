@@ -53,7 +53,7 @@ CUT = """given => {
   const idOf = row => content.ids[row];
   const tokenOf = ({ id, start, end }) => [idOf(id), start, end];
   return JSON.stringify(rows.map(row => {
-    const { ids, rest, pieces, ...read } = tokenizer.encode(row);
+    const { ids, rest, ...read } = tokenizer.encode(row);
     return [row.map(text => tokenizer.tokensOf(text).map(tokenOf)), { ids: ids.map(idOf), ...read }];
   }));
 }"""
@@ -192,9 +192,11 @@ def cut_by_page(tab: Any, content: dict[str, Any], rows: Sequence[Sequence[str]]
 def shown(tokenizer: Tokenizer, row: Sequence[str]) -> dict[str, Any]:
     """Return all that the page says of a text or pair, as Python has it."""
     encoding = tokenizer.encode(*row)
-    text = text_of(ReadText(encoding, tuple(row)), unknown_ids(tokenizer))
+    read = ReadText(encoding, tuple(row))
+    text = text_of(read, unknown_ids(tokenizer))
     return {
         "ids": encoding.ids,
+        "pieces": [*read.pieces()],
         "tokens": text.tokens,
         "segments": encoding.type_ids,
         "sides": encoding.sequence_ids,

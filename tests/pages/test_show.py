@@ -293,6 +293,13 @@ def test_a_module_without_logits_shows_its_maps_alone() -> None:
     assert repr(shown) == "HeadView(2 tokens, 3 heads)"
 
 
+def test_a_module_without_attention_or_logits_is_told_what_is_expected() -> None:
+    module = nn.Sequential(nn.Embedding(5, 3))  # [1, T, 3]: logits of each token
+    message = r"^Sequential: expected attention layers, or logits \[1, C\] of two classes or more"
+    with pytest.raises(ValueError, match=message):
+        headscope.show(module, ["a", "b"], torch.tensor([[1, 2]]))
+
+
 @pytest.mark.parametrize(
     ("tokens", "ids", "labels", "message"),
     [

@@ -20,6 +20,7 @@ from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
 WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")  # 007 is a name
+ZONE = r"\d[T ]\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"  # behind a time
 Names = list[str] | None  # of the labels of a row; None where there is a gap
 ROWS_AT_ONCE = 1_000  # about a megabyte of texts; larger steps are no faster
 
@@ -68,7 +69,7 @@ def times_of(cells: Sequence[str | None] | np.ndarray, where: str) -> np.ndarray
     """Return numbers, or dates as ISO 8601 has them, [N] in the order of time.
 
     Raises:
-        DataError: for a cell that is neither.
+        DataError: for a cell that is neither, or of a time zone where another is of none.
     """
     column = pd.Series(cells, dtype=object)
     times = pd.to_numeric(column, errors="coerce")
@@ -78,6 +79,11 @@ def times_of(cells: Sequence[str | None] | np.ndarray, where: str) -> np.ndarray
     if times.isna().any():
         row = int(times.isna().argmax())
         expected = "expected a date such as 2026-11-27, in all rows, or numbers alone"
+        raise DataError(f"{where}, row {row}: {expected}, got {shown(cells[row])}")
+    has_zone = column.astype(str).str.contains(ZONE)
+    if has_zone.nunique() > 1:
+        row = int((has_zone != has_zone[0]).argmax())
+        expected = f"expected a time zone in all rows or in none, as row 0 has {shown(cells[0])}"
         raise DataError(f"{where}, row {row}: {expected}, got {shown(cells[row])}")
     found: np.ndarray = times.to_numpy()
     return found

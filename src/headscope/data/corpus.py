@@ -33,6 +33,7 @@ from headscope.data.columns import (
     times_of,
     tuples,
     values,
+    whole,
 )
 from headscope.data.rows import check_names, read_own
 from headscope.data.source import files_of, load_source, quiet, reason
@@ -257,8 +258,8 @@ def groups_of(rows: Rows) -> np.ndarray:
 
 
 def group_names(groups: np.ndarray) -> list[str]:
-    """Return the group of each row, "" where there is none: `acme` and `ACME ` are one."""
-    full = (cell or "" for cell in groups)
+    """Return the group of each row, "" for none: `acme` and `ACME ` are one, so are 7 and 7.0."""
+    full = (whole((cell or "").strip()) for cell in groups)
     return [" ".join(unicodedata.normalize("NFKC", cell).casefold().split()) for cell in full]
 
 

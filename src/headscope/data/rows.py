@@ -151,13 +151,18 @@ def _leaves(column: Any) -> Iterator[Any]:
 def _parquet_rows(path: str) -> Iterator[Row]:
     from pyarrow.parquet import read_schema  # heavy
 
+    exact = []  # columns of nanoseconds, which Python's own datetime does not have
     for field in read_schema(path):
+        if "[ns" in str(field.type):
+            exact.append(field.name)
         if BYTES.search(str(field.type)):
             expected = "expected text or numbers, as csv and JSON have"
             raise ValueError(f"column {field.name!r}: {expected}, got {field.type}; drop it")
     for batch in parquet_batches(path):
         for start in range(0, len(batch), 16):
-            yield from batch.slice(start, 16).to_pylist()
+            for row in batch.slice(start, 16).to_pylist():
+                times = {name: row[name] and str(row[name]) for name in exact}
+                yield row | times
 
 
 def read_own(path: str, column: str, fits: Callable[[list[Row]], bool]) -> list[Row]:

@@ -152,7 +152,7 @@ def shown_tokens(text: ReadText) -> list[str]:
     previous: tuple[int, int, int | None] = (0, 0, None)
     encoding = text.encoding
     for token, (start, end), side in zip(
-        encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True
+        encoding.tokens, text.offsets, encoding.sequence_ids, strict=True
     ):
         end = start if token == WORD_START else end
         is_repeated = (start, end, side) == previous and end > start

@@ -37,6 +37,9 @@ MARKS = "".join(
 # What holds together: letters and digits, with apostrophes inside (don't) and the points of a
 # number (3.14); a flag; any other sign with its variants, and those joined to it (a family).
 LETTER = rf"[\w{MARKS}]"
+# What NFKC joins to the letter before, and `tokenizers` leaves out of its token's place: marks,
+# vowels and finals of Hangul, half-width voice marks.
+JOINED = f"[{MARKS}\u1160-\u11ff\uff9e\uff9f]"
 VARIANTS = "[\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
 UNIT = (
     f"{LETTER}+(?:(?:['’]|(?<=[0-9])[.,](?=[0-9])){LETTER}+)*|"
@@ -74,6 +77,7 @@ class ReadText:
     Attributes:
         encoding: its tokens.
         parts: the text, or both.
+        offsets: where each token is in its part, with all that is joined to its letters.
         rest: the tokens that are carried: where each is, and in which part.
         carriers: how many of the last tokens carry them.
     """
@@ -83,6 +87,8 @@ class ReadText:
     ) -> None:
         self.encoding = encoding
         self.parts = parts
+        self._starts = self._starts_of_tokens()
+        self.offsets = self._whole(encoding)
         self.rest: list[tuple[tuple[int, int], int]] = []
         self.carriers = 0
         is_single = encoding.n_sequences == 1 and len(encoding) > 0
@@ -90,10 +96,36 @@ class ReadText:
             self.rest = [
                 (place, side)
                 for part in encoding.overflowing
-                for place, side in zip(part.offsets, part.sequence_ids, strict=True)
+                for place, side in zip(self._whole(part), part.sequence_ids, strict=True)
                 if side is not None
             ]
             self.carriers = sections(len(encoding), len(self.rest))
+
+    def _starts_of_tokens(self) -> set[tuple[int | None, int]] | None:
+        """Return where tokens begin, in which part; None for a text in which nothing is joined."""
+        if not any(re.search(JOINED, part) for part in self.parts):
+            return None
+        return {
+            (side, start)
+            for part in (self.encoding, *self.encoding.overflowing)
+            for (start, _), side in zip(part.offsets, part.sequence_ids, strict=True)
+        }
+
+    def _whole(self, encoding: Encoding) -> list[tuple[int, int]]:
+        """Return the places of tokens, each up to the next one where what lies between is joined.
+
+        Else é, written as e and a mark, would be shown and counted as e.
+        """
+        if self._starts is None:
+            return encoding.offsets
+        places = []
+        for (start, end), side in zip(encoding.offsets, encoding.sequence_ids, strict=True):
+            if side is not None and start < end:
+                text = self.parts[side]
+                while (side, end) not in self._starts and re.match(JOINED, text[end : end + 1]):
+                    end += 1
+            places.append((start, end))
+        return places
 
     def carried(self, of_tokens: list[OfToken]) -> list[OfToken]:
         """Return what each token is, those that carry the rest as the last one."""
@@ -115,9 +147,7 @@ class ReadText:
     def places(self) -> list[tuple[int, int]]:
         """Where each token's letters are in its part, without spaces; (0, 0) of special ones."""
         places = []
-        tokens = zip(
-            self.encoding.tokens, self.encoding.offsets, self.encoding.sequence_ids, strict=True
-        )
+        tokens = zip(self.encoding.tokens, self.offsets, self.encoding.sequence_ids, strict=True)
         for token, (start, end), side in tokens:
             if side is None:
                 places.append((0, 0))
@@ -131,7 +161,7 @@ class ReadText:
 
     def pieces(self) -> Iterator[str | None]:
         """Yield the letters of every token, the rest before the last; None of special ones."""
-        tokens: list[Any] = [*zip(self.encoding.offsets, self.encoding.sequence_ids, strict=True)]
+        tokens: list[Any] = [*zip(self.offsets, self.encoding.sequence_ids, strict=True)]
         tokens[-1:-1] = self.rest
         for (start, end), side in tokens:
             yield None if side is None else self.parts[side][start:end]
@@ -207,14 +237,16 @@ class Units:
         """Return for each character the number of the word, or of the sign, that it belongs to.
 
         Words without spaces between them are cut by BudouX, in the first of LANGUAGES that the text
-        has letters of; it cuts no word of other letters.
+        has letters of; it cuts no word of other letters, and no letter from what is joined to it.
         """
         language = next((it for it, letters in LANGUAGES.items() if re.search(letters, text)), "")
         phrases = self.phrases.get(language)
 
         def is_cut(at: int) -> bool:
-            is_unspaced = phrases and re.search(UNSPACED, text[at - 1 : at + 1])
-            return bool(phrases and is_unspaced and phrases.begins_at(text, at))
+            if phrases is None or re.match(JOINED, text[at]):
+                return False
+            is_unspaced = re.search(UNSPACED, text[at - 1 : at + 1])
+            return bool(is_unspaced and phrases.begins_at(text, at))
 
         numbers: list[int] = []
         number = -1

@@ -139,7 +139,9 @@ def _show_module(
             maps = {}
             num_classes = logits_of(called, batch).shape[-1]
             if num_classes < 2:
-                raise
+                expected = "expected attention layers, or logits [1, C] of two classes or more"
+                name = type(model).__name__
+                raise NotObservedError(f"{name}: {expected}, got neither") from None
     _check_tokens(maps, len(tokens), inputs)
     classes = [f"class {number}" for number in range(num_classes)]
     found = None

@@ -15,6 +15,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import re
 import sys
 import zlib
@@ -221,7 +222,7 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
     U+FFFD replaces half a surrogate pair, which no encoding has.
     """
     for line in filter(str.strip, lines):
-        value = json.loads(line)
+        value = json.loads(line, parse_float=_number)
         if "\\ud" in line.lower():
             value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
         for row in value if isinstance(value, list) else [value]:
@@ -229,6 +230,12 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
                 got = json.dumps(row)[:60]
                 raise ValueError(f'expected an object such as {{"text": "..."}}, got {got}')
             yield row
+
+
+def _number(digits: str) -> float | str:
+    """Return a number of JSON; as it is written, where no float is as large."""
+    number = float(digits)
+    return digits if math.isinf(number) else number
 
 
 def as_text(value: object) -> str | None:

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from headscope.data.tokenizer import copied, unknown_ids, word_units
 from headscope.data.units import (
     CHARACTERS,
+    JOINED,
     LANGUAGES,
     LETTER,
     SPACES,
@@ -331,6 +332,7 @@ def _units() -> Part:
         "unit": UNIT.replace(LETTER, "LETTER"),
         "letters": _ranges_of("letters"),
         "unspaced": UNSPACED,
+        "joined": JOINED,
         "languages": [(letters, word_units().models[it]) for it, letters in LANGUAGES.items()],
         "license": "BudouX: Copyright 2021 Google LLC, https://apache.org/licenses/LICENSE-2.0",
     }

@@ -47,6 +47,17 @@ function truncated(texts, limit) {
   return texts.map((tokens, at) => tokens.slice(0, most[at]));
 }
 
+/* Tokens with all that NFKC joins to their letters, up to the next token: é, written as e and a mark. */
+function whole(text, tokens, joined) {
+  if (!joined.test(text)) return tokens;
+  const starts = new Set(tokens.map(({ start }) => start));
+  return tokens.map((token) => {
+    let { end } = token;
+    while (token.start < end && !starts.has(end) && joined.test(text.charAt(end))) end += 1;
+    return { ...token, end };
+  });
+}
+
 /* A token's place without spaces. The start of a word before a text is no letter of it. */
 function lettersOf(text, { token, start, end }) {
   let piece = text.slice(start, end);
@@ -141,7 +152,7 @@ export class Tokenizer {
     const template = this.template[parts.length - 1];
     const around = template.filter(({ side }) => side === null).length;
     const read = parts.map((part) => this.beginning(part));
-    const all = read.map((part) => this.tokensOf(part));
+    const all = read.map((part) => whole(part, this.tokensOf(part), this.units.joined));
     const texts = truncated(all, this.limit - around);
     const left = carriesRest && parts.length === 1 ? all[0].length - texts[0].length : 0;
     const count = Math.max(1, Math.min((texts[0].length + around) >> 2, Math.ceil(left / 8)));

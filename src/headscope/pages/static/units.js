@@ -29,9 +29,10 @@ class Phrases {
 }
 
 export class Units {
-  constructor({ unit, unspaced, languages }, letter) {
+  constructor({ unit, unspaced, joined, languages }, letter) {
     this.unit = new RegExp(unit.replaceAll("LETTER", letter), "gsu");
     this.unspaced = new RegExp(unspaced, "u");
+    this.joined = new RegExp(joined, "u");
     this.languages = languages.map(([letters, model]) => {
       return [new RegExp(letters, "u"), new Phrases(model)];
     });
@@ -44,6 +45,7 @@ export class Units {
     const phrases = this.languages.find(([letters]) => letters.test(text))?.[1];
     const isCut = (at) => {
       const beside = text.slice(starts[at - 1], starts[at + 1]);
+      if (this.joined.test(text.slice(starts[at], starts[at + 1]))) return false;
       return phrases && this.unspaced.test(beside) && phrases.beginsAt(text, starts, at);
     };
     const numbers = [];
