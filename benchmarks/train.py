@@ -2,15 +2,19 @@
 
     python benchmarks/train.py                                # about 4 minutes on one core; needs transformers
     python benchmarks/train.py --device cuda --size base
+    python benchmarks/train.py --checkpoint MiniLM            # its folder: fine-tuned, 3 minutes
 
 Prints two tables: milliseconds and memory of a step of two networks of equal size, in float32 and, where there are
 instructions for it, bfloat16, without and with dropout on attention weights; and milliseconds of our attention layer
-beside torch.nn.MultiheadAttention, forward and backward.
+beside torch.nn.MultiheadAttention, forward and backward. With a checkpoint of BERT's family a step of it instead, opened
+into our network and as transformers has it, of batches sorted by length.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,8 @@ from torch import Tensor, nn
 from headscope.attention import MultiHeadAttention
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
+from headscope.model.families import architecture_of
+from headscope.model.opened import load_weights
 from headscope.model.pooling import mean_pooling
 from headscope.settings.config import ModelConfig
 from side_by_side import (
@@ -44,6 +50,7 @@ BATCHES = {
     "small": [(32, 64), (51, 40)],
     "base": [(64, 512)],
 }  # texts, tokens of the longest
+SORTED = [(128, 16), (64, 32), (32, 64)]  # of 2,048 tokens, as data.tokens_per_batch has it
 LAYERS = {"tiny": [(4, 12)], "small": [(32, 128), (8, 256), (128, 32)], "base": [(64, 512)]}
 PASSES = 5  # of an attention layer in a round
 Batch = tuple[Tensor, Tensor, Tensor]  # ids [B, T], padding [B, T], labels [B]
@@ -51,9 +58,14 @@ Batch = tuple[Tensor, Tensor, Tensor]  # ids [B, T], padding [B, T], labels [B]
 
 def main() -> None:
     """Measure, and print both tables."""
-    options = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--checkpoint", type=Path, help="the folder of one of BERT's family")
+    options = parser.parse_args()
     device, sizes = torch.device(options.device), SIZES[options.size]
     torch.manual_seed(0)
+    if options.checkpoint is not None:
+        print_checkpoint(options.checkpoint, options.rounds, device)
+        return
     steps = list(step_rows(sizes, BATCHES[options.size], options.rounds, device))
     layers = list(layer_rows(sizes, LAYERS[options.size], options.rounds, device))
     told = ", ".join(f"{texts} x {length}" for texts, length in BATCHES[options.size])
@@ -85,6 +97,75 @@ def main() -> None:
         ),
         "Forward and backward, `need_weights=False`, every other text half as long.",
     )
+
+
+def print_checkpoint(folder: Path, rounds: int, device: torch.device) -> None:
+    """Print the table of a checkpoint that is fine-tuned."""
+    told = ", ".join(f"{texts} x {length}" for texts, length in SORTED)
+    print_page(
+        f"Fine-tuning {folder.name}",
+        device,
+        f"The checkpoint opened into headscope's network, and transformers' own for {CLASSES} classes, dropout {DROPOUT}; "
+        f"batches of {told} tokens, the shortest text four shorter. A step: forward, backward, clipping, fused AdamW. "
+        f"Median of {rounds} rounds in turn; on a CPU one thread and its own time.",
+        table(
+            (
+                "precision",
+                "attention dropout",
+                "headscope, ms",
+                "transformers, ms",
+                "ours / transformers'",
+            ),
+            checkpoint_rows(folder, rounds, device),
+        ),
+    )
+
+
+def checkpoint_rows(folder: Path, rounds: int, device: torch.device) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each precision and each dropout of attention weights."""
+    batches = [made_batch(*shape, device, shape[1] - 4) for shape in SORTED]
+    for precision in precisions(device):
+        for dropout in (0.0, DROPOUT):
+            models = {
+                "headscope": opened(folder, dropout).to(device),
+                "transformers": Fetched(folder, dropout).to(device),
+            }
+            works = {name: training(each, batches, precision) for name, each in models.items()}
+            taken = in_turn(works, rounds, device)
+            ours, theirs = ([seconds / len(batches) for seconds in each] for each in taken.values())
+            yield (
+                short(precision), f"{dropout:g}", milliseconds(ours), milliseconds(theirs), ratio(ours, theirs),
+            )  # fmt: skip
+
+
+def opened(folder: Path, attention_dropout: float) -> TextClassifier:
+    """Return a checkpoint as our network."""
+    encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = ModelConfig(dropout=DROPOUT, attention_dropout=attention_dropout, evidence=False)
+    network = TextClassifier(architecture_of(encoder, config), CLASSES)
+    load_weights(network, encoder, folder)
+    return network
+
+
+class Fetched(nn.Module):
+    """A checkpoint as transformers has it."""
+
+    def __init__(self, folder: Path, attention_dropout: float) -> None:
+        super().__init__()
+        self.model = transformers().AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            num_labels=CLASSES,
+            hidden_dropout_prob=DROPOUT,
+            attention_probs_dropout_prob=attention_dropout,
+            local_files_only=True,
+        )
+
+    def forward(
+        self, token_ids: Int[Tensor, "B T"], key_padding_mask: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, "B C"]:
+        """Return the logits."""
+        logits: Tensor = self.model(token_ids, (~key_padding_mask).long()).logits
+        return logits
 
 
 class Bert(nn.Module):
@@ -134,10 +215,10 @@ def step_rows(
             )  # fmt: skip
 
 
-def made_batch(texts: int, length: int, device: torch.device) -> Batch:
-    """Return texts of random ids, half as long to as long, with random labels."""
+def made_batch(texts: int, length: int, device: torch.device, shortest: int | None = None) -> Batch:
+    """Return texts of random ids, by default half as long to as long, with random labels."""
     ids = torch.randint(5, VOCABULARY, (texts, length))
-    lengths = torch.linspace(length // 2, length, texts).long()
+    lengths = torch.linspace(shortest or length // 2, length, texts).long()
     padding = torch.arange(length) >= lengths[:, None]
     labels = torch.randint(CLASSES, (texts,))
     return ids.masked_fill(padding, 0).to(device), padding.to(device), labels.to(device)

@@ -131,6 +131,7 @@ FREE_OF: list[tuple[list[str], list[str]]] = [
     (LIGHT, HEAVY),
     (["headscope.tab.loader"], [*HEAVY[:-1], "werkzeug"]),
     (["headscope.tab.plugin"], ["torch", "PIL", "matplotlib"]),
+    (["headscope.pages.shown_run"], ["scipy.stats", "pandas", "transformers", "matplotlib"]),
     (["headscope.cli.predict"], ["lightning", "datasets", "sklearn", "scipy.stats", "beartype"]),
     (["headscope.export.graph"], ["transformers"]),
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from headscope.data.batching import Batch
 from headscope.heads import contributions
 from headscope.heads.capture import ablate
 from headscope.heads.contributions import Contributions, decompose, explain, share_among_heads
-from headscope.heads.linear import is_linear_here
+from headscope.heads.linear import FixedNetwork, is_linear_here
 from headscope.heads.shares import Shares
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import Ensemble, TextClassifier
@@ -135,6 +136,25 @@ def test_parts_and_shares_are_those_of_gradients(
             assert_same(of_layer, theirs)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_totals_are_the_sums_of_cells_and_cells_of_some_heads_are_those_of_all(
+    name: str, unchecked_shapes: None
+) -> None:
+    model = MODELS[name]()
+    with torch.no_grad():
+        network = FixedNetwork.of(model, inputs_of(model))
+        directions = torch.eye(CLASSES).double()[:, None].expand(-1, len(IDS), -1)
+        every = [range(block.attention.values.shape[1]) for block in network.blocks]
+        cells = network.shares(directions, every)
+        some = network.shares(directions, [[2, 0], *([] for _ in every[1:])])
+        totals = network.totals(directions)
+    for total, (tokens, biases) in zip(totals, cells, strict=True):
+        assert tokens.abs().max() > 1e-6
+        assert_same(total, (tokens.sum(dim=-1) + biases).permute(1, 2, 0))  # [N, B, H]
+    for found, expected in zip(some[0], cells[0], strict=True):
+        assert_same(found, expected[[2, 0]])
+
+
 def test_ablated_heads_add_nothing(by_gradients: Callable[[], None]) -> None:
     model = opened("bert")
     with ablate(model, {(0, 1): "zero", (1, 0): "uniform"}):
@@ -146,15 +166,56 @@ def test_ablated_heads_add_nothing(by_gradients: Callable[[], None]) -> None:
     assert_same(parts.words, expected.words)
 
 
-def test_an_explanation_is_that_of_gradients(by_gradients: Callable[[], None]) -> None:
-    model = opened("bert").float()
+def one_text(model: nn.Module) -> tuple[nn.Module, Batch, list[str], Reading]:
     batch = Batch(IDS[:1], None, None, torch.zeros(1, dtype=torch.long), torch.zeros(1).long())
-    given = (model, batch, [*"abcdefg"], Reading(["x", "y", "z"], ONE_CLASS, 1.3))
+    return (model, batch, [*"abcdefg"], Reading(["x", "y", "z"], ONE_CLASS, 1.3))
+
+
+def test_cells_are_computed_once_and_for_the_heads_that_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    shares = FixedNetwork.shares
+
+    def counted(network: FixedNetwork, directions: Tensor, chosen: Any) -> Any:
+        asked.append(sum(map(len, chosen)))
+        return shares(network, directions, chosen)
+
+    monkeypatch.setattr(FixedNetwork, "shares", counted)
+    found = explain(*one_text(opened("bert", num_hidden_layers=6)))  # of 3 heads each
+    assert found.head_sums.shape == (6, 3)
+    assert asked == []
+    table = str(found).splitlines()
+    named = sum(line.startswith("layer ") for line in table)
+    assert named < 18
+    assert asked == [named]
+    assert str(found).splitlines() == table
+    whole = found.heads
+    assert asked == [named, 18 - named]
+    np.testing.assert_allclose(whole.sum(-1) + found.head_biases, found.head_sums, atol=1e-9)
+    np.testing.assert_allclose(whole.sum(axis=(0, 1)) + found.past, found.words, atol=1e-9)
+    below = found.of_layers(found.layers[:2])
+    np.testing.assert_allclose(below.heads, whole[:2])
+    np.testing.assert_allclose(below.past, found.past + whole[2:].sum(axis=(0, 1)), atol=1e-12)
+    assert asked == [named, 18 - named]
+
+
+def test_cells_are_those_of_the_model_that_explained_the_text() -> None:
+    model, *text = one_text(opened("bert"))
+    found = explain(model, *text)
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    with pytest.raises(RuntimeError, match="its weights have changed: explain the text again"):
+        found.heads  # noqa: B018
+
+
+def test_an_explanation_is_that_of_gradients(by_gradients: Callable[[], None]) -> None:
+    given = one_text(opened("bert").float())
     found = explain(*given)
     by_gradients()
     expected = explain(*given)
     assert found.layers == expected.layers
-    for field in ("words", "heads", "head_biases", "past", "through", "maps"):
+    for field in ("words", "heads", "head_biases", "head_sums", "past", "through", "maps"):
         torch.testing.assert_close(
             torch.from_numpy(getattr(found, field)),
             torch.from_numpy(getattr(expected, field)),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
 from headscope.ground.errors import ProofError
-from headscope.heads import contributions, shares
+from headscope.heads import contributions, linear, shares
 from headscope.heads.fixed_parts import Parts
 from headscope.heads.linear import FixedEmbedding
 from headscope.model.classifier import TextClassifier
@@ -94,6 +94,7 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_claims_of_layers_hold_in_lower_precision(dtype: torch.dtype) -> None:
     groups: Any = (module.published_claims, module.torch_claims, module.layer_claims)
+    groups += (exact_sum_claims,)
     for make in (*groups, module.block_claims, module.opened_claims):
         assert [claim.name for claim in make(Precision(dtype)) if not claim.holds] == []
 
@@ -224,11 +225,11 @@ def first_failure() -> str:
 
 
 def test_shares_that_do_not_sum_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contributions, "gauss_legendre", lambda num_layers: [(0.5, 1.0)])
+    monkeypatch.setattr(linear, "gauss_legendre", lambda num_layers: [(0.5, 1.0)])
     title = "heads and what passes through none sum to words, and to biases"
     assert first_failure() == f"3 layers: {title}", "one point is enough for two layers"
     monkeypatch.undo()
-    monkeypatch.setattr(contributions, "gauss_legendre", lambda num_layers: [(0.5, 0.9)])
+    monkeypatch.setattr(linear, "gauss_legendre", lambda num_layers: [(0.5, 0.9)])
     assert first_failure() == f"1 layer: {title}"
 
 

@@ -39,16 +39,20 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, headed_layers
-from headscope.heads.linear import FixedNetwork, is_linear_here
-from headscope.heads.shares import Shares, gauss_legendre
+from headscope.heads.linear import FixedNetwork, Words, is_linear_here
+from headscope.heads.shares import Shares
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.model.others import others
-from headscope.record.explanation import Explanation
+from headscope.record.explanation import Explanation, KnownCells, Place
 
 SumsOf = Callable[[Float[Tensor, "B C"]], Float[Tensor, "B S"]]  # linear, without a constant
 
 # Of a batch that is split, padding included: every map is kept for it, in float32.
 SPLIT_TOKENS = 2048
+CHANGED = (
+    "explanation: expected the model that explained the text, for its table of heads and words; "
+    "its weights have changed: explain the text again"
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ def decompose(
     if is_linear_here(model):
         with _exact(model):
             network = FixedNetwork.of(model, inputs)
-            return _of_linear(network, *_directions(network, sums_of))
+            sums, directions = _directions(network, sums_of)
+            return _of_linear(network, sums, network.words(directions))
     found: Contributions = others().gradients.decompose(model, inputs, num_tokens, sums_of)
     return found
 
@@ -113,12 +118,14 @@ def decompose(
 @contextmanager
 def _exact(model: nn.Module) -> Iterator[None]:
     """Run a model in eval mode, and multiply in full precision, without gradients."""
-    with (
-        eval_mode(model),
-        torch.inference_mode(),
-        torch.autocast(device_of(model).type, enabled=False),
-        exact_products(),
-    ):
+    with eval_mode(model), torch.autocast(device_of(model).type, enabled=False), _products():
+        yield
+
+
+@contextmanager
+def _products() -> Iterator[None]:
+    """Multiply in full precision what may still need a gradient: no inference mode."""
+    with torch.inference_mode(False), torch.no_grad(), exact_products():
         yield
 
 
@@ -136,10 +143,7 @@ def _directions(
     return sums.detach(), torch.stack(found).to(network.logits)
 
 
-def _of_linear(
-    network: FixedNetwork, sums: Float[Tensor, "B S"], directions: Float[Tensor, "S B C"]
-) -> Contributions:
-    found = network.words(directions)
+def _of_linear(network: FixedNetwork, sums: Float[Tensor, "B S"], found: Words) -> Contributions:
     heads = []
     for block, rows in zip(network.blocks, found.heads, strict=True):
         at_values = block.attention.at_values(rows)  # [S, B, H, K, E]
@@ -156,26 +160,23 @@ def _of_linear(
 
 
 def _shares_of_linear(network: FixedNetwork, directions: Float[Tensor, "S B C"]) -> Shares:
-    heads: list[Any] = []
-    biases: list[Any] = []
-    for member in network.members:
-        of_heads: Any = [0] * len(member.blocks)
-        of_biases: Any = [0] * len(member.blocks)
-        for x, weight in gauss_legendre(len(member.blocks)):
-            for layer, (tokens, bias) in enumerate(network.shares_at(directions, member, x)):
-                of_heads[layer] = of_heads[layer] + weight * tokens.cpu().double()
-                of_biases[layer] = of_biases[layer] + weight * bias.cpu().double()
-        heads += [each.permute(2, 0, 3, 1) for each in of_heads]  # [B, H, T, S]
-        biases += [each.permute(2, 0, 1) for each in of_biases]
-    past, past_biases = network.past(directions)
-    past_biases = past_biases.T.cpu().double()
+    every = [range(len(block.attention.value_weight)) for block in network.blocks]
+    found = network.shares(directions, every)
+    past, past_biases = _past_of_linear(network, directions)
     return Shares(
-        heads,
-        biases,
-        past.permute(1, 2, 0).cpu().double(),
+        [tokens.permute(2, 0, 3, 1) for tokens, _ in found],  # [B, H, T, S]
+        [bias.permute(2, 0, 1) for _, bias in found],
+        past,
         past_biases,
         torch.zeros_like(past_biases),
     )
+
+
+def _past_of_linear(
+    network: FixedNetwork, directions: Float[Tensor, "S B C"]
+) -> tuple[Float[Tensor, "B T S"], Float[Tensor, "B S"]]:
+    tokens, biases = network.past(directions)
+    return tokens.permute(1, 2, 0).cpu().double(), biases.T.cpu().double()
 
 
 def passing(call: Any, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
@@ -279,14 +280,20 @@ class Split(NamedTuple):
 
     Attributes:
         parts: words, biases and what passes through each head.
-        shares: what each head shares of every word and bias.
+        past: of tokens, then of the biases, what passes through no head.
+        unobserved: of these together what passes through attention that is not observed.
+        totals: what each head of each known layer shares of all tokens and biases.
+        cells: returns this by tokens and biases for some heads [known layer, head].
         maps: what passes from each key at each query, to the log-odds of the first class.
         layers: names of the layers that are observed.
         known: those of which the heads are known, as `parts` has them.
     """
 
     parts: Contributions
-    shares: Shares
+    past: Float[Tensor, "T_and_1 S"]
+    unobserved: Float[Tensor, " S"]
+    totals: list[Float[Tensor, "H S"]]
+    cells: Callable[[Sequence[Place]], Float[Tensor, "N T_and_1 S"]]
     maps: list[Float[Tensor, "1 H Q K"]]
     layers: list[str]
     known: list[str]
@@ -298,21 +305,63 @@ def _split(
     """Return one text's parts; of a network that is not written out here by torch's gradients."""
     if is_linear_here(model):
         with _exact(model):
-            network = FixedNetwork.of(model, inputs)
-            sums, directions = _directions(network, sums_of)
-            parts = _of_linear(network, sums, directions)
-            shares = _shares_of_linear(network, directions)
-            rows = network.words(_first(directions.unbind(), has_pair)[None]).heads
-            maps = [
-                passing(block.attention, of_layer[0])
-                for block, of_layer in zip(network.blocks, rows, strict=True)
-            ]
-        names = [*headed_layers(model)]
-        return Split(parts, shares, _all_queries(maps), names, names)
+            return _split_of_linear(model, inputs, sums_of, has_pair)
     parts, shares, maps, names, known = others().gradients.split(
         model, inputs, num_tokens, sums_of, lambda sums: _first(sums, has_pair)
     )
-    return Split(parts, shares, _all_queries(maps), names, known)
+    heads = [
+        torch.cat([of_layer[0], biases[0, :, None]], dim=1)  # [H, T + 1, S]
+        for of_layer, biases in zip(shares.heads, shares.head_biases, strict=True)
+    ]
+
+    def cells(asked: Sequence[Place]) -> Float[Tensor, "N T_and_1 S"]:
+        return torch.stack([heads[layer][head] for layer, head in asked])
+
+    past = torch.cat([shares.past[0], shares.past_biases])
+    totals = [of_layer.sum(dim=1) for of_layer in heads]
+    of_all = (parts, past, shares.unobserved[0], totals, cells)
+    return Split(*of_all, _all_queries(maps), names, known)
+
+
+def _split_of_linear(
+    model: nn.Module, inputs: Sequence[Any], sums_of: SumsOf, has_pair: bool
+) -> Split:
+    """Return one text's parts; cells are computed when they are asked for, by the same weights."""
+    network = FixedNetwork.of(model, inputs)
+    sums, directions = _directions(network, sums_of)
+    words = network.words(directions)
+    of_tokens, of_biases = _past_of_linear(network, directions)
+    past = torch.cat([of_tokens[0], of_biases])
+    maps = [
+        passing(block.attention, _first(rows.unbind(), has_pair))
+        for block, rows in zip(network.blocks, words.heads, strict=True)
+    ]
+    weights = [each for each in model.parameters() if not each.is_inference()]
+    versions = [each._version for each in weights]
+
+    def cells(asked: Sequence[Place]) -> Float[Tensor, "N T_and_1 S"]:
+        if versions != [each._version for each in weights]:
+            raise RuntimeError(CHANGED)
+        with _products():
+            return _cells_of_linear(network, directions, asked)
+
+    totals = [of_layer[:, 0].T.cpu().double() for of_layer in network.totals(directions)]
+    of_all = (_of_linear(network, sums, words), past, torch.zeros_like(past[0]), totals, cells)
+    names = [*headed_layers(model)]
+    return Split(*of_all, _all_queries(maps), names, names)
+
+
+def _cells_of_linear(
+    network: FixedNetwork, directions: Float[Tensor, "S 1 C"], asked: Sequence[Place]
+) -> Float[Tensor, "N T_and_1 S"]:
+    chosen: list[list[int]] = [[] for _ in network.blocks]
+    for layer, head in asked:
+        chosen[layer].append(head)
+    found: dict[Place, Tensor] = {}
+    for layer, (tokens, bias) in enumerate(network.shares(directions, chosen)):
+        both = torch.cat([tokens, bias[..., None]], dim=-1)[:, :, 0]  # [H, S, T + 1]
+        found |= {(layer, head): both[at].T for at, head in enumerate(chosen[layer])}
+    return torch.stack([found[place] for place in asked])
 
 
 def _first(sums: Sequence[Tensor], has_pair: bool) -> Tensor:
@@ -331,26 +380,29 @@ def _arrays(
     """
     split = _split(model, inputs, num_tokens, sums_of, has_pair)
     parts = split.parts
-    shares = split.shares
     places = [split.layers.index(name) for name in split.known]
     of_text = partial(_of_text, places, len(split.layers))
-    through = [of_layer.sum(dim=2) for of_layer in parts.heads]
+    through = [of_layer[0].sum(dim=1) for of_layer in parts.heads]  # [H, S]
     K = parts.totals.shape[1] + has_pair
 
-    def columns(of_sums: Tensor) -> Tensor:
-        return F.pad(of_sums, (0, int(has_pair)))
+    def columns(of_sums: Tensor) -> Float[np.ndarray, "..."]:
+        return F.pad(of_sums, (0, int(has_pair))).numpy()
+
+    def cells(asked: Sequence[Place]) -> Float[np.ndarray, "N T_and_1 K"]:
+        return columns(split.cells([(places.index(layer), head) for layer, head in asked]))
 
     return parts, {
-        "words_of": columns(parts.words[0]).numpy(),
-        "heads_of": of_text(map(columns, shares.heads), num_tokens, K),
-        "head_biases_of": of_text(map(columns, shares.head_biases), K),
-        "past_of": columns(shares.past[0]).numpy(),
-        "past_biases_of": columns(shares.past_biases[0]).numpy(),
+        "words_of": columns(parts.words[0]),
+        "biases_of": columns(parts.biases[0].sum(dim=0)),
+        "totals_of": of_text(map(columns, split.totals), K),
+        "cells_of": KnownCells(cells),
+        "past_of": columns(split.past[:-1]),
+        "past_biases_of": columns(split.past[-1]),
         "through_of": of_text(map(columns, through), K),
-        "maps": of_text(split.maps, num_tokens, num_tokens),
-        "log_odds_of": columns(parts.totals[0]).numpy(),
+        "maps": of_text([of_layer[0].numpy() for of_layer in split.maps], num_tokens, num_tokens),
+        "log_odds_of": columns(parts.totals[0]),
         "layers": split.layers,
-        "unobserved_of": columns(shares.unobserved[0]).numpy(),
+        "unobserved_of": columns(split.unobserved),
     }
 
 
@@ -366,13 +418,13 @@ def _all_queries(maps: Sequence[Tensor]) -> list[Float[Tensor, "B H Q K"]]:
 
 
 def _of_text(
-    places: Sequence[int], num_layers: int, heads: Iterable[Float[Tensor, "1 _ ..."]], *shape: int
+    places: Sequence[int], num_layers: int, heads: Iterable[Float[np.ndarray, "_ ..."]], *shape: int
 ) -> Float[np.ndarray, "..."]:
     """Return one text's heads, those of each layer at its place.
 
     NaN where a layer has fewer, attends to something else, or is not among them.
     """
-    found = [of_layer[0].numpy() for of_layer in heads]
+    found = [*heads]
     most = max(map(len, found), default=0)
     table = np.full((num_layers, most, *shape), np.nan)
     for place, of_layer in zip(places, found, strict=True):

@@ -12,6 +12,7 @@ adds. Shape letters: B texts, T tokens, Q tokens whose vectors are computed (T, 
 classes, N rows that go back together.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -181,14 +182,15 @@ class FixedAttention:
         return merged @ self.value_weight.flatten(0, 1), bias
 
     def back_apart(
-        self, values: Float[Tensor, "N B H K E"]
+        self, values: Float[Tensor, "N B H K E"], heads: Sequence[int]
     ) -> tuple[Float[Tensor, "HN B K D"], Float[Tensor, "HN B"]]:
-        """Return the same for each head by itself: H N rows."""
-        apart = values.permute(2, 0, 1, 3, 4)  # [H, N, B, K, E]
-        rows = apart.flatten(1, 3) @ self.value_weight  # [H, N B K, D]
+        """Return the same for each of some heads by itself: H N rows."""
+        chosen = torch.tensor(heads, dtype=torch.long, device=values.device)
+        apart = values.permute(2, 0, 1, 3, 4)[chosen]  # [H, N, B, K, E]
+        rows = apart.flatten(1, 3) @ self.value_weight[chosen]  # [H, N B K, D]
         bias = apart.new_zeros(apart.shape[:3])
         if self.value_bias is not None:
-            bias = (apart * self.value_bias[:, None, None]).sum(dim=(3, 4))  # [H, N, B]
+            bias = (apart * self.value_bias[chosen, None, None]).sum(dim=(3, 4))  # [H, N, B]
         return rows.unflatten(1, apart.shape[1:4]).flatten(0, 1), bias.flatten(0, 1)
 
 
@@ -268,7 +270,7 @@ class FixedBlock:
             rows, of_norm = back_through(self.attention_norm, rows)
         return Parts(rows, tokens, bias + of_norm)
 
-    def back(self, rows: Rows, scale: float) -> tuple[Parts, Sums, Tensor]:
+    def back(self, rows: Rows, scale: Any) -> tuple[Parts, Sums, Tensor]:
         """Return rows at the block's input, with heads times a number, and what they have met.
 
         Also what biases above the heads add, and the rows at the outputs of the heads.

@@ -3,9 +3,10 @@
 `FixedNetwork.of` runs a batch once, and keeps attention weights, values, norm scales and gates
 (`headscope.heads.fixed_parts`). With these held fixed the network is linear, so a sum of logits
 goes back to the tokens by plain products, which `torch.export` takes and pages/static/shares.js
-speaks: `words` goes back once; `shares_at` once for each point of `headscope.heads.shares`, and
-from the output of each head to the tokens. `headscope.foreign.fixed_gates` does the same for any
-network by torch's gradients, and is held against it.
+speaks: `words` goes back once. What heads share goes back once for each point of
+`headscope.heads.shares`: their `totals` need no more, their cells (`shares_at`) also the way from
+the output of each head to the tokens. `headscope.foreign.fixed_gates` does the same for any network
+by torch's gradients, and is held against it.
 
 Shape letters: B texts, T tokens, H heads, E head width, D model width, C classes, N sums that are
 split, L layers that are read of a frozen encoder, F their width.
@@ -32,6 +33,7 @@ from headscope.heads.fixed_parts import (
     dot,
     none_of,
 )
+from headscope.heads.shares import gauss_legendre
 from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder, EncoderBlock
@@ -39,6 +41,7 @@ from headscope.model.frozen import FrozenLayers
 from headscope.model.pooling import PaddingMask
 
 MOST_AT_ONCE = 2**24  # numbers of the rows that go back together
+Scale = float | Float[Tensor, "N B H 1 1"]  # what heads are multiplied by
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,14 @@ class FixedNetwork:
         """All blocks that have heads of our own, in the order in which they ran."""
         return [block for member in self.members for block in member.blocks]
 
-    def words(self, directions: Float[Tensor, "N B C"]) -> Words:
-        """Split N sums of the logits, sum_c direction_c logit_c, into tokens and biases."""
+    def words(
+        self, directions: Float[Tensor, "N B C"], scales: Sequence[Scale] | None = None
+    ) -> Words:
+        """Split N sums of the logits, sum_c direction_c logit_c, into tokens and biases.
+
+        `scales` are of the heads of each layer, by default 1.
+        """
+        scales = scales or [1.0] * len(self.blocks)
         found = Words(biases=[0] * (len(self.blocks) + 1))
         read: Any = 0
         start = 0
@@ -218,7 +227,7 @@ class FixedNetwork:
             found.biases[end] = found.biases[end] + bias
             heads: list[Tensor] = []
             for number in range(end - 1, start - 1, -1):
-                below, above, at_heads = member.blocks[number - start].back(rows, 1.0)
+                below, above, at_heads = member.blocks[number - start].back(rows, scales[number])
                 rows = below.rows
                 found.tokens = found.tokens + below.tokens
                 found.biases[number + 1] = found.biases[number + 1] + above
@@ -236,6 +245,26 @@ class FixedNetwork:
             found.biases[0] = found.biases[0] + bias
         return found
 
+    def totals(self, directions: Float[Tensor, "N B C"]) -> list[Float[Tensor, "N B H"]]:
+        """Return all that each head of each layer shares, of tokens and biases together.
+
+        With all heads times x that is the integral of d sum / d x_lh, so a point costs one pass
+        back, and one forward again, which is the gradient of the way back.
+        """
+        shapes = [(*directions.shape[:2], len(at.attention.value_weight)) for at in self.blocks]
+        totals = [directions.new_zeros(shape) for shape in shapes]
+        for x, weight in gauss_legendre(max(len(member.blocks) for member in self.members)):
+            with torch.enable_grad():
+                scales = [each.new_full((*each.shape, 1, 1), x).requires_grad_() for each in totals]
+                found = self.words(directions, scales)
+                sums = found.tokens.sum() + torch.stack(found.biases).sum()
+            gradients = torch.autograd.grad(sums, scales)
+            totals = [
+                each + weight * gradient.flatten(2)
+                for each, gradient in zip(totals, gradients, strict=True)
+            ]
+        return totals
+
     def past(self, directions: Float[Tensor, "N B C"]) -> tuple[Float[Tensor, "N B T"], Sums]:
         """Return what tokens and biases add through no head."""
         tokens: Any = 0
@@ -252,20 +281,43 @@ class FixedNetwork:
             bias = bias + of_bias
         return tokens, bias
 
+    def shares(
+        self, directions: Float[Tensor, "N B C"], chosen: Sequence[Sequence[int]]
+    ) -> list[tuple[Float[Tensor, "H N B T"], Float[Tensor, "H N B"]]]:
+        """Return what the chosen heads of each layer share of each token, and of the biases."""
+        found = []
+        start = 0
+        for member in self.members:
+            end = start + len(member.blocks)
+            of_member: Any = [(0.0, 0.0)] * len(member.blocks)
+            for x, weight in gauss_legendre(len(member.blocks)):
+                at_point = self.shares_at(directions, member, x, chosen[start:end])
+                of_member = [
+                    (tokens + weight * more.cpu().double(), bias + weight * of_bias.cpu().double())
+                    for (tokens, bias), (more, of_bias) in zip(of_member, at_point, strict=True)
+                ]
+            found += of_member
+            start = end
+        return found
+
     def shares_at(
-        self, directions: Float[Tensor, "N B C"], member: FixedMember, x: float
+        self,
+        directions: Float[Tensor, "N B C"],
+        member: FixedMember,
+        x: float,
+        chosen: Sequence[Sequence[int]],
     ) -> Iterator[tuple[Float[Tensor, "H N B T"], Float[Tensor, "H N B"]]]:
-        """Yield for each layer z_h(x) . g_h(x) of its heads by tokens, and of the biases.
+        """Yield for each layer z_h(x) . g_h(x) of its chosen heads by tokens, and of the biases.
 
         z_h is a head's output, g_h the row there, with all heads times x.
         """
         rows, _ = member.read_out.back(directions / len(self.members))
         pending: list[Parts] = []  # of each layer above, H N rows each
-        for block in reversed(member.blocks):
+        for block, heads in zip(reversed(member.blocks), reversed(chosen), strict=True):
             pending = [self._onward(block, parts, x) for parts in pending]
             above, _ = block.above_heads(rows)
-            heads = block.attention.at_heads(above)
-            through = block.attention.back_apart(block.attention.at_values(heads))
+            at_values = block.attention.at_values(block.attention.at_heads(above))
+            through = block.attention.back_apart(at_values, heads)
             pending.append(block.below_heads(*through))
             below, _, _ = block.back(rows, x)
             rows = below.rows

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from headscope.ground.files import home
 from headscope.model.objective import Answer
-from headscope.pages.head_view import HeadView
-from headscope.pages.live import text_view
 from headscope.pages.stored import Dtype
 from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
 
 if TYPE_CHECKING:
+    from headscope.pages.head_view import HeadView
     from headscope.pages.report import TextsReport
 
 MOST_MB_CELL = 3.0  # of a page in a notebook: Jupyter drops a larger output
@@ -26,13 +25,15 @@ class ShownRun(Run):
     `predict`, `explain` and `maps` are those of the run.
     """
 
-    def show(self, text: TextOrPair) -> HeadView:
+    def show(self, text: TextOrPair) -> "HeadView":
         """Show every head on a text: the last line of a notebook's cell displays the page.
 
         Where the network fits into a cell (3 MB, in float16: Jupyter drops more), you can type
         another text on it. `view.save(path)` writes what is displayed; for a page in which a
         larger network runs: `headscope page`.
         """
+        from headscope.pages.live import text_view  # here: scipy.stats takes a second to import
+
         (parts,) = self._parts([text])
         dtype: Dtype = "int8" if self.setup.encoder is not None else "float16"
         return text_view(self, parts, None, dtype, MOST_MB_CELL)[0]

@@ -8,8 +8,9 @@ queries, K classes that are kept. Needs numpy alone.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -26,6 +27,21 @@ TABLE_WIDTH = 79
 NAME_WIDTH = 16
 NUMBER_WIDTH = 8
 WORD_WIDTH = 12
+Place = tuple[int, int]  # of a head: its layer and number
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCells:
+    """What heads share of each token, then of the biases: computed once for those asked for."""
+
+    compute: Callable[[Sequence[Place]], Float[np.ndarray, "N T_and_1 K"]]
+    known: dict[Place, Float[np.ndarray, "T_and_1 K"]] = field(default_factory=dict)
+
+    def __call__(self, heads: Sequence[Place]) -> list[Float[np.ndarray, "T_and_1 K"]]:
+        """Return those of some heads."""
+        if new := [head for head in heads if head not in self.known]:
+            self.known.update(zip(new, self.compute(new), strict=True))
+        return [self.known[head] for head in heads]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +64,11 @@ class Explanation:
         tokens: of the text, as people read them.
         classes: names of the K classes.
         words_of: of each token's own vectors.
-        heads_of: each head's share of each token: heads share alike what passes several of them.
-            NaN where a layer has fewer heads, here and below.
-        head_biases_of: each head's share of the biases, as this text's gates pass them on.
+        biases_of: of all biases together.
+        totals_of: each head's share of all tokens and biases: heads share alike what passes several
+            of them. NaN where a layer has fewer heads, here and below.
+        cells_of: of some heads the share of each token, then of the biases, as this text's gates
+            pass them on; `heads_of` and `head_biases_of` are those of all, when first read.
         past_of: of each token what passes through no head. Where [CLS] is read it is 0, but for
             [CLS].
         past_biases_of: of the biases what passes through no head.
@@ -74,8 +92,9 @@ class Explanation:
     tokens: Sequence[str]
     classes: Sequence[str]
     words_of: Float[np.ndarray, "T K"]
-    heads_of: Float[np.ndarray, "L H T K"]
-    head_biases_of: Float[np.ndarray, "L H K"]
+    biases_of: Float[np.ndarray, " K"]
+    totals_of: Float[np.ndarray, "L H K"]
+    cells_of: KnownCells
     past_of: Float[np.ndarray, "T K"]
     past_biases_of: Float[np.ndarray, " K"]
     through_of: Float[np.ndarray, "L H K"]
@@ -90,20 +109,26 @@ class Explanation:
     def of_layers(self, names: Sequence[str]) -> "Explanation":
         """Return the same sum over the heads of some layers; the others' parts count as past."""
         rows = [list(self.layers).index(name) for name in names]
-        left_out = [row for row in range(len(self.layers)) if row not in rows]
-        tokens = np.nansum(self.heads_of[left_out], axis=(0, 1))  # [T, K]
-        biases = np.nansum(self.head_biases_of[left_out], axis=(0, 1))
+        left_out = [place for place in self.known_heads() if place[0] not in rows]
+        cells = sum(self.cells_of(left_out), np.zeros((len(self.tokens) + 1, len(self.classes))))
         return replace(
             self,
             layers=list(names),
-            heads_of=self.heads_of[rows],
-            head_biases_of=self.head_biases_of[rows],
+            totals_of=self.totals_of[rows],
+            cells_of=KnownCells(
+                lambda heads: np.stack(self.cells_of([(rows[at], head) for at, head in heads]))
+            ),
             through_of=self.through_of[rows],
             maps=self.maps[rows],
-            past_of=self.past_of + tokens,
-            past_biases_of=self.past_biases_of + biases,
-            unobserved_of=self.unobserved_of + tokens.sum(axis=0) + biases,
+            past_of=self.past_of + cells[:-1],
+            past_biases_of=self.past_biases_of + cells[-1],
+            unobserved_of=self.unobserved_of + cells.sum(axis=0),
         )
+
+    def known_heads(self) -> list[Place]:
+        """Return the heads that are there and known."""
+        known = ~np.isnan(self.totals_of[..., 0])
+        return [place for place in np.ndindex(*known.shape) if known[place]]
 
     def toward(self, part: Float[np.ndarray, "*N K"]) -> Float[np.ndarray, "*N"]:
         """Return what a part adds to the log-odds of `label` against `against`."""
@@ -111,6 +136,25 @@ class Explanation:
         if self.against is None:
             return np.asarray(of_label)
         return np.asarray(of_label - part[..., self.classes.index(self.against)])
+
+    @property
+    def heads_of(self) -> Float[np.ndarray, "L H T K"]:
+        """Each head's share of each token."""
+        return self._all_cells[:, :, :-1]
+
+    @property
+    def head_biases_of(self) -> Float[np.ndarray, "L H K"]:
+        """Each head's share of the biases."""
+        return self._all_cells[:, :, -1]
+
+    @cached_property
+    def _all_cells(self) -> Float[np.ndarray, "L H T_and_1 K"]:
+        L, H, K = self.totals_of.shape
+        cells = np.full((L, H, len(self.tokens) + 1, K), np.nan)
+        heads = self.known_heads()
+        for place, own in zip(heads, self.cells_of(heads), strict=True):
+            cells[place] = own
+        return cells
 
     @property
     def words(self) -> Float[np.ndarray, " T"]:
@@ -145,11 +189,6 @@ class Explanation:
     def map(self, layer: int, head: int) -> Float[np.ndarray, "Q T"]:
         """Return what passes through a head from each position (column) at each query (row)."""
         return self.maps[layer, head]  # type: ignore[no-any-return]
-
-    @property
-    def biases_of(self) -> Float[np.ndarray, " K"]:
-        """Of each class the sum of all biases."""
-        return np.asarray(np.nansum(self.head_biases_of, axis=(0, 1)) + self.past_biases_of)
 
     @property
     def biases(self) -> float:
@@ -235,20 +274,23 @@ class Explanation:
 
     def _rows(self) -> Iterator[tuple[str, Float[np.ndarray, " T_and_1"]]]:
         """Yield the heads that hold most of all, the other heads, and what passes through none."""
-        parts = np.concatenate([self.heads, self.head_biases[..., None]], axis=-1)  # [L, H, T + 1]
-        heads = [place for place in np.ndindex(parts.shape[:2]) if not np.isnan(parts[place]).all()]
-        heads.sort(key=lambda place: -abs(parts[place].sum()))
-        sizes = np.array([abs(parts[place].sum()) for place in heads])
+        sums = self.head_sums
+        heads = sorted(self.known_heads(), key=lambda place: -abs(sums[place]))
+        sizes = np.array([abs(sums[place]) for place in heads])
         count = 1 + int((np.cumsum(sizes) < MOST_HELD * sizes.sum()).sum())
         count = min(count, HEADS_NAMED)
         if len(heads) == count + 1:
             count += 1
         titles = layer_titles(self.layers)
-        for layer, head in heads[:count]:
-            yield f"{titles[layer]} head {head}", parts[layer, head]
-        if others := heads[count:]:
-            yield f"{len(others)} other heads", np.sum([parts[place] for place in others], axis=0)
-        yield "past every head", np.append(self.past, self.past_biases)
+        past = np.append(self.past, self.past_biases)
+        rest = np.append(self.words, self.biases) - past
+        for (layer, head), own in zip(heads, self.cells_of(heads[:count]), strict=False):
+            cells = self.toward(own)
+            rest = rest - cells
+            yield f"{titles[layer]} head {head}", cells
+        if others := len(heads[count:]):
+            yield f"{others} other heads", rest
+        yield "past every head", past
 
     def _words_that_fit(self) -> list[str]:
         """Return the words that add most, as many as have room in the table."""
@@ -264,7 +306,7 @@ class Explanation:
     @property
     def head_sums(self) -> Float[np.ndarray, "L H"]:
         """Each head's share of the log-odds: of all tokens and biases."""
-        return np.asarray(self.heads.sum(axis=-1) + self.head_biases)
+        return self.toward(self.totals_of)
 
     def arrays(self) -> Arrays:
         """Return the arrays of each step of a record; the first classes are those of `shown`."""

@@ -176,6 +176,7 @@ def load_setup(folder: Path, allow_code: bool | Collection[str]) -> Setup:
         return Setup.read(metadata, tensors, path, allow_code)
 
 
+@torch.inference_mode(False)  # in it weights have no gradient ever, nor what is explained by one
 def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifier, Chosen]:
     """Read model.safetensors; RunError if it is missing or damaged, or for code not allowed."""
     path = folder / WEIGHTS
