@@ -183,8 +183,8 @@ def test_every_sentence_is_translated_and_no_other() -> None:
 
 
 def sentences(source: str) -> Iterator[str]:
-    """Yield what stands in t`...` and parts`...`, each part that is put in as {0}, {1}, ..."""
-    for found in re.finditer(r"(?<![\w.])(?:t|parts)`", source):
+    """Yield what stands in t`...`, parts`...` and the p`...` of told.js, each part that is put in as {0}, {1}, ..."""
+    for found in re.finditer(r"(?<![\w.])(?:t|parts|p)`", source):
         sentence, depth, count = "", 0, 0
         for part in re.split(r"(\$\{|[{}`])", source[found.end() :]):
             if depth == 0 and part == "`":

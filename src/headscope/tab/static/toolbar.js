@@ -6,6 +6,7 @@ import { Play } from "./history.js";
 import { html } from "./preact.js";
 import { moveStep } from "./steps.js";
 import { t } from "./strings.js";
+import { told } from "./told.js";
 
 const STEPS = [
   ["best", t`best step`], ["nearest", t`nearest step`], ["first", t`first step`],
@@ -22,7 +23,7 @@ export function Toolbar({ store, tools }) {
   const chooseText = (text) => store.set({ text: Number(text), pair: null, query: 0, key: null });
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
-      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(page?.title ?? t`Heads`, 200)}</h1>
+      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(page ? told(page.title) : t`Heads`, 200)}</h1>
       ${page === null && runChoice(store)}
       ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
       ${isChosen && compareChoice(store, texts)}
