@@ -1,7 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,9 +13,10 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.cli.abstaining import show_abstaining
+from headscope.cli.compare import compare
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import (
-    class_numbers,
+    known_classes,
     label_name,
     lists_in_text,
     numbers,
@@ -31,6 +31,7 @@ from headscope.ground.plain_rows import Row, from_csv_cell
 from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
+from headscope.record.explanation import signed
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
@@ -188,12 +189,36 @@ def _compare(
     path = str(config.against)
     theirs, is_theirs = _answers(config, path, scored)
     found = compared(console, path, scored, theirs)
+    if Path(path).is_dir():
+        found["page"] = _page(console, config, scored)
     is_new = ~(is_learned | is_theirs)
     if is_new.any() and not is_new.all():
         show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
         others = [answer for answer, new in zip(theirs, is_new, strict=True) if new]
         found["without learned texts"] = compared(console, path, scored.only(is_new), others)
     return found
+
+
+def _page(console: Console, config: EvaluateConfig, scored: Scored) -> str | None:
+    """Write the page of both runs, print its words; return its path, None where it is not kept."""
+    run = scored.run
+    given = run.objective.names(run.objective.has(scored.targets, len(run.labels)), run.labels)
+    with Bar(console, "comparing words and heads"):
+        both = compare(run, str(config.against), scored.texts, given)
+    for label in both.words["class"].unique():
+        words = [
+            f"{each.word} {signed(each.difference)}" for each in both.most(label, 5).itertuples()
+        ]
+        show_line(console, f"  words that differ, {label}: {', '.join(words) or 'none surely'}")
+    name = f"{run.folder.resolve().name}-{Path(str(config.against)).resolve().name}.html"
+    try:
+        (run.folder / "evaluations").mkdir(exist_ok=True)
+        path = both.save(run.folder / "evaluations" / name)
+    except OSError as error:
+        warn(f"the page of both runs is not kept: {error}")
+        return None
+    show_line(console, f"side by side: {path}: open it in a browser")
+    return str(path.name)
 
 
 def _answers(
@@ -216,7 +241,7 @@ def _answers(
     is_learned = learned_by(other, scored.texts)
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
-    names = _names(run, other.labels)
+    names = known_classes(run.labels, other.labels)
     lacking = sorted({*run.labels} - {*names.values()})
     besides = sorted({*other.labels} - {*names})
     if lacking or besides:
@@ -265,23 +290,10 @@ def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
         [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
     ]
     named = {*chain.from_iterable(answers)}
-    names = _names(run, named)
+    names = known_classes(run.labels, named)
     if names and (unknown := sorted(named - {*names, ""})):
         warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
     return [[names.get(name, name) for name in answer] for answer in answers]
-
-
-def _names(run: Run, given: Iterable[str]) -> dict[str, str]:
-    """Return the class of the run for each name that is one, however a table has written it."""
-    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
-    bare = {name: label_name(from_csv_cell(name)) for name in given}
-    numbers = class_numbers(run.labels, [*map(label_name, bare), *bare.values()])
-    found = {}
-    for name, unguarded in bare.items():
-        number = numbers.get(label_name(name), numbers.get(unguarded))
-        if number is not None:
-            found[name] = run.labels[number]
-    return found
 
 
 def compared(

@@ -96,6 +96,9 @@ const SENTENCES = [
   p`Run ${a} on ${b} texts: test`,
   p`Run ${a} on ${b} texts: ${c}`,
   p`Type a text, see every head decide · run ${a}: ${b} heads, ${c} classes`,
+  p`Compared: ${a} and ${b} on ${c} texts`,
+  p`layer ${a} head ${b}`,
+  p`network ${a} head ${b}`,
   p`Attention heads`,
   // results/baseline.py, and why a network does not run in a page
   p`TF-IDF (words ${a}-${b}, characters ${c}-${d}) + logistic regression`,
