@@ -73,6 +73,21 @@ export function Scores({ texts, children }) {
   </${Panel}>`;
 }
 
+/* What it does with 100 new texts: how many it answers, and how many of these answers are right.
+   Nothing of texts that the run was trained or chosen on. */
+export function Headline({ texts, name }) {
+  const known = [...texts.given.keys()].filter((at) => texts.given[at] >= 0);
+  const answered = known.filter((at) => !texts.unfamiliar[at]);
+  if (answered.length === 0 || ["train", "validation"].includes(name)) return null;
+  const right = answered.filter((at) => texts.isRight(at)).length;
+  const all = Math.round((100 * answered.length) / known.length);
+  const ends = interval(right, answered.length).map((end) => Math.round(all * end));
+  const good = Math.round((all * right) / answered.length);
+  return html`<p class="headline">${t`Of 100 new texts it answers ${all}; ${good} of these are right
+    (95 % interval ${ends[0]} to ${ends[1]}).`} ${all < 100 && t`The others are unlike those of
+    training.`}</p>`;
+}
+
 /* Rows of [name, accuracy, macro-F1]: of the run, of TF-IDF beside it, and their difference. */
 function scoresOf(texts, known) {
   const right = known.filter((at) => texts.isRight(at)).length;
