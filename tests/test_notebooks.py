@@ -19,7 +19,7 @@ def code_of(name: str) -> list[str]:
 def test_both_take_the_same_steps() -> None:
     words = re.compile(r"\"[^\"]*\"|#.*|'[^']*'")
     english, japanese = ([words.sub("", code) for code in code_of(name)] for name in NOTEBOOKS)
-    assert len(english) == len(japanese) == 6
+    assert len(english) == len(japanese) == 7
     assert english[0] == japanese[0]
     assert english[2:] == japanese[2:]
 
@@ -36,6 +36,10 @@ def test_it_runs_from_top_to_bottom(
     NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     printed = "".join(output.get("text", "") for output in outputs)
-    assert "log-odds" in printed
-    assert "layer_0_head_0" in printed
+    assert ("layer 0 head 0: " if name == "first_steps" else "層0 ヘッド0：") in printed
+    if name != "first_steps":
+        assert "log-odds" not in printed
+    *_, told, without = re.findall(r"\['(\w+)', '(\w+)'\]", printed)
+    assert told in (("Ann", "Ben"), ("ミカ", "ケン"))  # the verb alone differs
+    assert without != told  # plain averages in place of attention
     assert "Attention heads" in outputs[-1]["data"]["text/html"]

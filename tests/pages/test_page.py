@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -157,6 +158,13 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
     with Image.open(waiting.value.path()) as picture:
         shown = picture.convert("RGB").getpixel(tuple(map(int, place)))
     assert f"rgb{shown}" == bar.evaluate(color)  # the styles are in it
+    with tab.expect_download() as waiting:
+        tab.locator(".save button >> text=SVG").click()
+    drawn = ElementTree.parse(waiting.value.path()).getroot()
+    words = " ".join("".join(drawn.itertext()).split())  # fonts are text
+    said = "A number is what a word, or a head from a word, adds to the log-odds of cats over 7"
+    assert f"Text: “{' '.join(WORDS)}”. {said}" in words
+    assert "layer 1 head 1" in words
     with tab.expect_download() as waiting:
         tab.locator(".save button >> text=CSV").click()
     table = Path(waiting.value.path()).read_text("utf-8-sig").splitlines()
