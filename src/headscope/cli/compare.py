@@ -4,8 +4,10 @@ Classes are compared by name. Every difference is that of `a` less `b` on the sa
 95 % interval.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,28 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool
+from rich.console import Console
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
+from sklearn.metrics import f1_score
 from torch import Tensor
 
-from headscope.data.columns import known_classes
-from headscope.ground.errors import ConfigError, RunError
+from headscope.data.columns import (
+    known_classes,
+    label_name,
+    lists_in_text,
+    split_labels,
+    text_columns,
+)
+from headscope.data.rows import read_own
+from headscope.ground.errors import ConfigError, DataError, RunError, listed, shown, warn
 from headscope.ground.files import home, read_json
-from headscope.ground.tables import write_frame
+from headscope.ground.plain_rows import Row, from_csv_cell
+from headscope.ground.tables import csv_cell, write_frame
+from headscope.ground.terminal import show_line
 from headscope.model.objective import Answer
 from headscope.pages.shown_run import ShownRun, as_labels, load_shown
+from headscope.record.explanation import signed
 from headscope.record.schema import label_text
 from headscope.record.words import certain
 from headscope.results.baseline import Interval, differences
@@ -35,6 +49,7 @@ Score = tuple[float, float, Interval | None]
 MOST_TEXTS = 500  # that the page lists
 MOST_WORDS = 12  # of each class
 MOST_HEADS = 40
+PRINTED = 5  # words of each class
 
 
 @dataclass(frozen=True)
@@ -204,10 +219,8 @@ def _scores(
 
 def _macro_f1(predicted: Bool[Tensor, "N C"], truth: Bool[Tensor, "N C"]) -> float:
     """Return the mean F1 of the classes that some text has or is predicted to have."""
-    hits = (predicted & truth).sum(dim=0).double()
-    sizes = predicted.sum(dim=0) + truth.sum(dim=0)
-    f1 = 2 * hits / sizes.clamp(min=1)
-    return float(f1[sizes > 0].mean())
+    is_known = (predicted | truth).any(dim=0)
+    return float(f1_score(truth[:, is_known], predicted[:, is_known], average="macro"))
 
 
 def _heads(run: Run) -> pd.DataFrame:
@@ -255,3 +268,68 @@ def _rows(table: pd.DataFrame) -> list[list[Any]]:
     columns = table.astype(object)
     rows: list[list[Any]] = columns.where(table.notna(), None).values.tolist()
     return rows
+
+
+def write_beside(console: Console, both: Comparison, folder: Path) -> str | None:
+    """Print the words that differ, write the page into a run's folder, and return its name."""
+    for label in both.words["class"].unique():
+        rows = both.most(label, PRINTED)[["word", "difference"]].values.tolist()
+        words = [f"{word} {signed(difference)}" for word, difference in rows]
+        show_line(console, f"  words that differ, {label}: {', '.join(words) or 'none surely'}")
+    path = folder / "evaluations" / f"{'-'.join(both.names)}.html"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        both.save(path)
+    except OSError as error:
+        warn(f"the page of both runs is not kept: {error}")
+        return None
+    show_line(console, f"side by side: {path}: open it in a browser")
+    return path.name
+
+
+# Predictions in a file.
+
+
+def answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
+    """Return the column `prediction` of a file that has a row for each text."""
+
+    def fits(rows: list[Row]) -> bool:
+        with warnings.catch_warnings():  # said of the rows that are taken
+            warnings.simplefilter("ignore")
+            answers = _predictions(rows, f"against={path}", run)
+        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
+
+    rows = read_own(path, "prediction", fits)
+    if len(rows) != len(texts):
+        expected = f"expected a row for each of {len(texts)} texts"
+        raise DataError(f"against={path}: {expected}, got {len(rows)}")
+    columns = text_columns(run.config.data)
+    if rows and not {*columns} & rows[0].keys():
+        warn(f"against={path}: has no column {columns[0]!r}, so its rows are taken in their order")
+    for number, (row, parts) in enumerate(zip(rows, texts, strict=True)):
+        for column, text in zip(columns, parts, strict=True):
+            given = row.get(column, text)
+            cell = csv_cell(text)
+            if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
+                raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
+    return _predictions(rows, f"against={path}", run)
+
+
+def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
+    """Return the classes of each row by name; others as they are written."""
+    data = run.config.data
+    given = [row.get("prediction") for row in rows]
+    cells = ["" if cell is None else cell for cell in given]
+    if data.multi_label:
+        cells = [
+            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
+            for cell in lists_in_text(cells, where, data)
+        ]
+    answers = [
+        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
+    ]
+    named = {*chain.from_iterable(answers)}
+    names = known_classes(run.labels, named)
+    if names and (unknown := sorted(named - {*names, ""})):
+        warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
+    return [[names.get(name, name) for name in answer] for answer in answers]

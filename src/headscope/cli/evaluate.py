@@ -1,8 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-import warnings
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +11,17 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.cli.abstaining import show_abstaining
-from headscope.cli.compare import compare
+from headscope.cli.compare import answers_in, compare, write_beside
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import (
     known_classes,
-    label_name,
-    lists_in_text,
     numbers,
-    split_labels,
-    text_columns,
     text_rows,
 )
-from headscope.data.rows import read_own
-from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
+from headscope.ground.errors import ConfigError, DataError, listed, warn
 from headscope.ground.files import check_links, without_home, write_free
-from headscope.ground.plain_rows import Row, from_csv_cell
-from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
-from headscope.record.explanation import signed
 from headscope.results.baseline import above, differences
 from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import SCORES, Scores, calibration, predicted_classes, scores
@@ -190,35 +180,17 @@ def _compare(
     theirs, is_theirs = _answers(config, path, scored)
     found = compared(console, path, scored, theirs)
     if Path(path).is_dir():
-        found["page"] = _page(console, config, scored)
+        run = scored.run
+        given = run.objective.names(run.objective.has(scored.targets, len(run.labels)), run.labels)
+        with Bar(console, "comparing words and heads"):
+            both = compare(run, path, scored.texts, given)
+        found["page"] = write_beside(console, both, run.folder)
     is_new = ~(is_learned | is_theirs)
     if is_new.any() and not is_new.all():
         show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
         others = [answer for answer, new in zip(theirs, is_new, strict=True) if new]
         found["without learned texts"] = compared(console, path, scored.only(is_new), others)
     return found
-
-
-def _page(console: Console, config: EvaluateConfig, scored: Scored) -> str | None:
-    """Write the page of both runs, print its words; return its path, None where it is not kept."""
-    run = scored.run
-    given = run.objective.names(run.objective.has(scored.targets, len(run.labels)), run.labels)
-    with Bar(console, "comparing words and heads"):
-        both = compare(run, str(config.against), scored.texts, given)
-    for label in both.words["class"].unique():
-        words = [
-            f"{each.word} {signed(each.difference)}" for each in both.most(label, 5).itertuples()
-        ]
-        show_line(console, f"  words that differ, {label}: {', '.join(words) or 'none surely'}")
-    name = f"{run.folder.resolve().name}-{Path(str(config.against)).resolve().name}.html"
-    try:
-        (run.folder / "evaluations").mkdir(exist_ok=True)
-        path = both.save(run.folder / "evaluations" / name)
-    except OSError as error:
-        warn(f"the page of both runs is not kept: {error}")
-        return None
-    show_line(console, f"side by side: {path}: open it in a browser")
-    return str(path.name)
 
 
 def _answers(
@@ -228,7 +200,7 @@ def _answers(
     run = scored.run
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
+        return answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
@@ -249,51 +221,6 @@ def _answers(
         warn(f"against={path}: it has other classes, {differ}; texts of these count as wrong")
     answers = [each.labels for each in other.predict(scored.texts)]
     return [[names.get(name, name) for name in answer] for answer in answers], is_learned
-
-
-def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
-    """Return the column `prediction` of a file that has a row for each text."""
-
-    def fits(rows: list[Row]) -> bool:
-        with warnings.catch_warnings():  # said of the rows that are taken
-            warnings.simplefilter("ignore")
-            answers = _predictions(rows, f"against={path}", run)
-        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
-
-    rows = read_own(path, "prediction", fits)
-    if len(rows) != len(texts):
-        expected = f"expected a row for each of {len(texts)} texts"
-        raise DataError(f"against={path}: {expected}, got {len(rows)}")
-    columns = text_columns(run.config.data)
-    if rows and not {*columns} & rows[0].keys():
-        warn(f"against={path}: has no column {columns[0]!r}, so its rows are taken in their order")
-    for number, (row, parts) in enumerate(zip(rows, texts, strict=True)):
-        for column, text in zip(columns, parts, strict=True):
-            given = row.get(column, text)
-            cell = csv_cell(text)
-            if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
-                raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
-    return _predictions(rows, f"against={path}", run)
-
-
-def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
-    """Return the classes of each row by name; others as they are written."""
-    data = run.config.data
-    given = [row.get("prediction") for row in rows]
-    cells = ["" if cell is None else cell for cell in given]
-    if data.multi_label:
-        cells = [
-            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
-            for cell in lists_in_text(cells, where, data)
-        ]
-    answers = [
-        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
-    ]
-    named = {*chain.from_iterable(answers)}
-    names = known_classes(run.labels, named)
-    if names and (unknown := sorted(named - {*names, ""})):
-        warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
-    return [[names.get(name, name) for name in answer] for answer in answers]
 
 
 def compared(

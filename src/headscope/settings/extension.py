@@ -16,7 +16,7 @@ from headscope.ground.errors import ConfigError, RunError
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"
 IMPORT_PATH = re.compile(rf"{WORD}(?:\.{WORD})*:{WORD}")
-OURS = ("headscope.data.who:english", "headscope.data.who:japanese")  # no foreign code
+OURS = ("headscope.proof.who:english", "headscope.proof.who:japanese")  # no foreign code
 CODE_KEYS = ("model.attention", "data.path")  # that may name code
 
 
