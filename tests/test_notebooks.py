@@ -52,7 +52,9 @@ def test_a_papers_figures_are_made_of_a_checkpoint_with_random_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    checkpoint = write_checkpoint(tmp_path / "checkpoint", "bert", "Ann Ben Eve Tom was help".split())
+    checkpoint = write_checkpoint(
+        tmp_path / "checkpoint", "bert", "Ann Ben Eve Tom was help".split()
+    )
     monkeypatch.setenv("CHECKPOINT", str(checkpoint))
     notebook = nbformat.read(DOCS / "paper_figures.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
