@@ -164,7 +164,8 @@ def compare(
         for of, new in zip([report.predictions for report in reports], renamed, strict=True)
     ]
     tables = [
-        report.words.replace({"class": new}) for report, new in zip(reports, renamed, strict=True)
+        report.words.assign(**{"class": [new.get(name, name) for name in report.words["class"]]})
+        for report, new in zip(reports, renamed, strict=True)
     ]
     return Comparison(
         names=_names(first.folder, second.folder),
@@ -194,7 +195,7 @@ def _names(first: Path, second: Path) -> tuple[str, str]:
 def _renamed(answer: Answer, new: Mapping[str, str]) -> Answer:
     if isinstance(answer, str):
         return new.get(answer, answer)
-    return [new.get(name, name) for name in answer]
+    return sorted(new.get(name, name) for name in answer)
 
 
 def _scores(
