@@ -53,7 +53,7 @@ def test_a_papers_figures_are_made_of_a_checkpoint_with_random_weights(
 ) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     checkpoint = write_checkpoint(
-        tmp_path / "checkpoint", "bert", "Ann Ben Eve Tom was help".split()
+        tmp_path / "checkpoint", "bert", ["Ann", "Ben", "Eve", "Tom", "was", "help"]
     )
     monkeypatch.setenv("CHECKPOINT", str(checkpoint))
     notebook = nbformat.read(DOCS / "paper_figures.ipynb", as_version=4)

@@ -135,3 +135,15 @@ def test_what_cannot_be_patched_is_refused(run: ShownRun) -> None:
         ValueError, match=r"labels: expected one of .* for each text, got \['none'\]"
     ):
         run.effects(TEXTS, ["none"] * len(TEXTS))
+
+
+def test_the_source_is_read_by_the_model_as_it_was(run: ShownRun) -> None:
+    text, other = TEXTS[4], TEXTS[5]
+    with (
+        headscope.ablate(run.model, {(1, 0): "source"}, source=run.inputs(other)),
+        headscope.ablate(run.model, {(0, 1): "zero"}),
+    ):
+        expected = logits(run, text)
+    both = {(0, 1): "zero", (1, 0): "source"}
+    with headscope.ablate(run.model, both, source=run.inputs(other)):
+        torch.testing.assert_close(logits(run, text), expected)

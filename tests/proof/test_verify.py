@@ -86,7 +86,9 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
     parts = {part for claim in found for part in re.split(": |, ", claim.name)}
     texts = {say(text) for text in [*GROUPS, *parts, *(claim.reference for claim in found)]}
     names = "torch|nn|MultiheadAttention|headscope|float64|float32|kdim|vdim|Bahdanau|Luong|dot|general|"
-    names += "multi-query|concat|CLS|Linear|batch_first|False|i|j|TransformerEncoderLayer|transformers|"
+    names += (
+        "multi-query|concat|CLS|Linear|batch_first|False|i|j|TransformerEncoderLayer|transformers|"
+    )
     names += "|".join(FAMILIES)
     assert [text for text in texts if re.search("[A-Za-z]", re.sub(names, "", text))] == []
 

@@ -68,10 +68,10 @@ def ablate(
     if bool(taken) != (source is not None):
         raise ValueError("heads: expected 'source' of a head, and source=, both or neither")
     rest: Any = {place: change for place, change in heads.items() if change != "source"}
-    with ExitStack() as stack:
-        stack.enter_context(capture.ablate(model, rest))
+    outputs = {} if source is None else head_outputs(model, source)  # of the model as it was
+    with capture.ablate(model, rest), ExitStack() as stack:
         if source is not None:
-            stack.enter_context(patched(model, taken, head_outputs(model, source)))
+            stack.enter_context(patched(model, taken, outputs))
         yield
 
 
@@ -79,7 +79,7 @@ def projections(model: nn.Module) -> dict[str, nn.Module]:
     """Return the output projection of each layer; ValueError without one."""
     layers = dict(model.named_modules())
     found = {
-        name: getattr(layers[name], "output_projection", None) for name in headed_layers(model)
+        name: getattr(layers.get(name), "output_projection", None) for name in headed_layers(model)
     }
     foreign = [name for name, projection in found.items() if projection is None]
     if foreign or not found:
