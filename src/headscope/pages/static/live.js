@@ -282,7 +282,9 @@ function renderReport() {
   const why = told(page.report.without);
   const words = t`The network does not run in this page: ${why}`;
   show(() => html`
-    <header class="toolbar"><h1 dir="auto">${told(page.title)}</h1><p class="notes">${words}</p></header>
+    <header class="toolbar">
+      <h1 dir="auto">${told(page.title)}</h1><p class="notes">${words}</p>
+    </header>
     <main><${Report} open=${null} /></main>`);
 }
 

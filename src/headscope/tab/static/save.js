@@ -16,7 +16,8 @@ const LEFT_OUT = "head > *, script, noscript, .toolbar, footer, .fold-view, [cla
 /* A button for each kind of file, and one for the link; `askPage` gives the page of a text. */
 export function SaveMenu({ store, askPage }) {
   const [said, say] = useState("");
-  const kinds = { PNG: picture, SVG: drawing, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
+  const kinds = { PNG: picture, SVG: drawing, CSV: table, JSON: numbers };
+  if (askPage) kinds.HTML = askPage;
   const save = async (kind) => {
     const { run, shownText, shown } = store;
     const name = run ? [run, shownText.name, `step ${shown}`] : [shownText.text];

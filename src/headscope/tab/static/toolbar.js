@@ -19,11 +19,12 @@ export function Toolbar({ store, tools }) {
     const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
     return [String(place), `${named}: ${legible(each.text, 40)}`];
   });
+  const title = page ? told(page.title) : t`Heads`;
   const isChosen = page === null || page.texts.length > 1;
   const chooseText = (text) => store.set({ text: Number(text), pair: null, query: 0, key: null });
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
-      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(page ? told(page.title) : t`Heads`, 200)}</h1>
+      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(title, 200)}</h1>
       ${page === null && runChoice(store)}
       ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
       ${isChosen && compareChoice(store, texts)}
