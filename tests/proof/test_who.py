@@ -4,10 +4,11 @@ from collections import Counter
 
 import pytest
 
+from headscope.cli.compose import compose, parse
 from headscope.ground.errors import RunError
 from headscope.proof.who import english, japanese
-from headscope.settings.config import DataConfig
-from headscope.settings.extension import check_allowed
+from headscope.settings.config import DataConfig, TrainConfig
+from headscope.settings.extension import OURS, check_allowed
 
 
 @pytest.mark.parametrize("made", [english, japanese])
@@ -34,3 +35,10 @@ def test_a_run_on_it_needs_no_leave_and_any_other_code_does() -> None:
     check_allowed({"data.path": "headscope.proof.who:japanese"}, "run=mine", False)
     with pytest.raises(RunError, match="names Python code to be run"):
         check_allowed({"data.path": "headscope.proof.who:random"}, "run=mine", False)
+
+
+@pytest.mark.parametrize("language", ["who", "who_ja"])
+def test_one_command_learns_it_by_heads_alone(language: str) -> None:
+    config = compose(parse(["experiment=who", f"data={language}"], TrainConfig))
+    assert config["model"]["evidence"] is False
+    assert config["data"]["path"] == OURS[language == "who_ja"]
