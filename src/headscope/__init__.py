@@ -5,6 +5,7 @@
     with headscope.capture(model) as maps:    attention weights of every head of a torch module
     with headscope.ablate(model, heads):      the module without some of its heads
     headscope.show(model, tokenizer, text)    every head of a transformers classifier, in a notebook
+    headscope.compare(a, b, texts, labels)    two runs side by side over texts
     headscope.abilities(model, tokenizer)     what can be done with a classifier of transformers
     headscope.RecordHeads(...)                Lightning's callback: heads at every validation
 
@@ -34,8 +35,9 @@ _PLACES = {
     "TextClassifier": "model.classifier:TextClassifier",
     "UserError": "ground.errors:UserError",
     "abilities": "foreign.abilities:abilities",
-    "ablate": "heads.capture:ablate",
+    "ablate": "heads.patching:ablate",
     "capture": "heads.capture:capture",
+    "compare": "cli.compare:compare",
     "load": "pages.shown_run:load_shown",
     "show": "foreign.show:show",
     "train": "cli.from_python:train_with",

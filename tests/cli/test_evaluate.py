@@ -287,7 +287,7 @@ def test_runs_and_files_are_compared_by_the_names_of_their_classes(
         expected = nullcontext() if message is None else pytest.warns(match=message)
         with expected:
             evaluate(config, Console(file=io.StringIO()))
-        (kept,) = (folder / "evaluations").iterdir()
+        (kept,) = (folder / "evaluations").glob("*.json")
         found: dict[str, object] = json.loads(kept.read_text())["against"]
         kept.unlink()
         return found

@@ -13,8 +13,7 @@ from headscope.data.batching import Batch
 from headscope.heads import contributions
 from headscope.heads.capture import ablate
 from headscope.heads.contributions import Contributions, decompose, explain, share_among_heads
-from headscope.heads.linear import FixedNetwork, is_linear_here
-from headscope.heads.shares import Shares
+from headscope.heads.linear import FixedNetwork, Shares, is_linear_here
 from headscope.model.architecture import architecture_from
 from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.families import architecture_of

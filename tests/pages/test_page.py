@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -158,6 +159,13 @@ def test_the_page_shows_the_views_of_the_tab_without_a_server(open_page: PageOpe
         shown = picture.convert("RGB").getpixel(tuple(map(int, place)))
     assert f"rgb{shown}" == bar.evaluate(color)  # the styles are in it
     with tab.expect_download() as waiting:
+        tab.locator(".save button >> text=SVG").click()
+    drawn = ElementTree.parse(waiting.value.path()).getroot()
+    words = " ".join("".join(drawn.itertext()).split())  # fonts are text
+    said = "A number is what a word, or a head from a word, adds to the log-odds of cats over 7"
+    assert f"Text: “{' '.join(WORDS)}”. {said}" in words
+    assert "layer 1 head 1" in words
+    with tab.expect_download() as waiting:
         tab.locator(".save button >> text=CSV").click()
     table = Path(waiting.value.path()).read_text("utf-8-sig").splitlines()
     assert table[0].endswith('"past every head"')
@@ -183,8 +191,8 @@ def test_every_sentence_is_translated_and_no_other() -> None:
 
 
 def sentences(source: str) -> Iterator[str]:
-    """Yield what stands in t`...` and parts`...`, each part that is put in as {0}, {1}, ..."""
-    for found in re.finditer(r"(?<![\w.])(?:t|parts)`", source):
+    """Yield what stands in t`...`, parts`...` and the p`...` of told.js, each part that is put in as {0}, {1}, ..."""
+    for found in re.finditer(r"(?<![\w.])(?:t|parts|p)`", source):
         sentence, depth, count = "", 0, 0
         for part in re.split(r"(\$\{|[{}`])", source[found.end() :]):
             if depth == 0 and part == "`":

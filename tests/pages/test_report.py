@@ -325,7 +325,7 @@ def test_the_curve_is_that_of_the_run_and_gives_the_confidence_of_a_share(
         least, texts, right = next(point for point in curve if point[1] >= share * all_texts)
         shown = tab.locator(".plots [role=status]")
         for told in (texts / all_texts, right / texts):
-            expect(shown).to_contain_text(f"{100 * told:.1f} %" if told < 1 else "> 99.9 %")
+            expect(shown).to_contain_text(f"{100 * told:.1f} %" if told < 1 else "100 %")
         command = tab.locator(".plots code").inner_text()
         assert least - 1e-4 < float(command.removeprefix("min_confidence=")) <= least
 
@@ -385,3 +385,23 @@ def test_a_page_whose_network_does_not_run_lists_words_and_texts(
         "The network does not run in this page: model.attention"
     )
     assert tab.locator("textarea").count() == 0
+
+
+@pytest.mark.slow
+def test_the_first_line_says_what_becomes_of_a_hundred_new_texts(
+    run: ShownRun, found: TextsReport, open_page: PageOpener
+) -> None:
+    content = report_content(run, found, "test")
+    content["scored"] = {
+        "given": [0] * 10 + [-1],
+        "predicted": [0] * 6 + [1] * 2 + [0] * 2 + [1],
+        "unfamiliar": [False] * 8 + [True] * 2 + [False],
+    }
+    tab = open_page(live_html(run, TEXTS[:1], report=content), wait=".report-texts")
+    assert tab.locator("main > :first-child").inner_text() == (
+        "Of 100 new texts it answers 80; 60 of these are right (95 % interval 33 to 74). "
+        "The others are unlike those of training."
+    )  # Wilson, 6 of 8: 40.9 to 92.9 %
+    learned = live_html(run, TEXTS[:1], report=content | {"name": "train"})
+    tab = open_page(learned, wait=".report-texts")
+    assert tab.locator(".headline").count() == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.cells import cell_len
 from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headscope.attention.reference import PackedAttention, PaperAttention
 from headscope.ground.errors import ConfigError
 from headscope.proof.copy_weights import copy_weights
-from headscope.proof.language import translation
+from headscope.proof.language import Wrapped, phrases, translation
 from headscope.proof.trace import steps, trace, trace_attention, values
 from headscope.proof.verify import printed_numbers, published_example
 from headscope.settings.commands import TraceConfig
@@ -166,3 +167,20 @@ def test_the_language_is_that_of_the_environment_or_the_one_asked_for(
     assert translation("en")("scores") == "scores"
     monkeypatch.setenv("LC_ALL", "C")
     assert translation("auto")("scores") == "scores"
+
+
+def test_no_word_is_broken_at_80_columns() -> None:
+    assert Wrapped("1 つの行列にまとめた書き方").lines(12) == [
+        "1 つの行列に",
+        "まとめた",
+        "書き方",
+    ]
+    assert Wrapped("torch の層：最初の数値").lines(12) == ["torch の層：", "最初の数値"]
+    assert Wrapped("first token, first head").lines(12) == ["first token,", "first head"]
+    for language in ("en", "ja"):
+        say = translation(language)
+        lines = shown(80, lang=language, batch=1, seq_len=5, d_model=4, num_heads=2).splitlines()
+        assert max(map(cell_len, lines)) <= 80
+        words = "\n".join(lines)
+        for name in ("project to Q, K, V", "scale", "weighted sum", "multiply-adds", "mask"):
+            assert all(phrase.strip() in words for phrase in phrases(say(name))), words

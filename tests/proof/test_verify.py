@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscope.attention import MultiHeadAttention, reference
 from headscope.ground.errors import ProofError
-from headscope.heads import contributions, linear, shares
+from headscope.heads import contributions, linear
 from headscope.heads.fixed_parts import Parts
 from headscope.heads.linear import FixedEmbedding
 from headscope.model.classifier import TextClassifier
@@ -86,7 +86,9 @@ def test_every_claim_holds_as_often_as_the_page_says_and_the_random_numbers_stay
     parts = {part for claim in found for part in re.split(": |, ", claim.name)}
     texts = {say(text) for text in [*GROUPS, *parts, *(claim.reference for claim in found)]}
     names = "torch|nn|MultiheadAttention|headscope|float64|float32|kdim|vdim|Bahdanau|Luong|dot|general|"
-    names += "concat|CLS|Linear|batch_first|False|i|j|TransformerEncoderLayer|transformers|"
+    names += (
+        "multi-query|concat|CLS|Linear|batch_first|False|i|j|TransformerEncoderLayer|transformers|"
+    )
     names += "|".join(FAMILIES)
     assert [text for text in texts if re.search("[A-Za-z]", re.sub(names, "", text))] == []
 
@@ -238,7 +240,7 @@ def test_shares_that_sum_and_are_those_of_other_heads_are_found_out(
 ) -> None:
     right = contributions.share_among_heads
 
-    def swapped(*given: Any) -> shares.Shares:
+    def swapped(*given: Any) -> linear.Shares:
         found = right(*given)
         return found._replace(heads=[of_layer.flip(1) for of_layer in found.heads])
 

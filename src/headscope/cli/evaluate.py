@@ -1,9 +1,6 @@
 """evaluate(config): score a finished run, on its own splits or on other data."""
 
-import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +11,15 @@ from rich.console import Console
 from torch import Tensor
 
 from headscope.cli.abstaining import show_abstaining
+from headscope.cli.compare import answers_in, compare, write_beside
 from headscope.data.batching import BatchLoader, TextBatches, TokenBudgetSampler
 from headscope.data.columns import (
-    class_numbers,
-    label_name,
-    lists_in_text,
+    known_classes,
     numbers,
-    split_labels,
-    text_columns,
     text_rows,
 )
-from headscope.data.rows import read_own
-from headscope.ground.errors import ConfigError, DataError, listed, shown, warn
+from headscope.ground.errors import ConfigError, DataError, listed, warn
 from headscope.ground.files import check_links, without_home, write_free
-from headscope.ground.plain_rows import Row, from_csv_cell
-from headscope.ground.tables import csv_cell
 from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.study import warn_below_chance
 from headscope.results.baseline import above, differences
@@ -188,6 +179,12 @@ def _compare(
     path = str(config.against)
     theirs, is_theirs = _answers(config, path, scored)
     found = compared(console, path, scored, theirs)
+    if Path(path).is_dir():
+        run = scored.run
+        given = run.objective.names(run.objective.has(scored.targets, len(run.labels)), run.labels)
+        with Bar(console, "comparing words and heads"):
+            both = compare(run, path, scored.texts, given)
+        found["page"] = write_beside(console, both, run.folder)
     is_new = ~(is_learned | is_theirs)
     if is_new.any() and not is_new.all():
         show_line(console, f"on the {is_new.sum()} texts that neither run has learned:")
@@ -203,7 +200,7 @@ def _answers(
     run = scored.run
     own = run.config.data
     if not Path(path).is_dir():
-        return _answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
+        return answers_in(path, run, scored.texts), np.zeros(len(scored.texts), bool)
     other = load_run(path)
     theirs = other.config.data
     for key in ("multi_label", "text_pair_column"):
@@ -216,7 +213,7 @@ def _answers(
     is_learned = learned_by(other, scored.texts)
     if is_learned.any():
         warn(learned_line(other, is_learned).removeprefix("note: "))
-    names = _names(run, other.labels)
+    names = known_classes(run.labels, other.labels)
     lacking = sorted({*run.labels} - {*names.values()})
     besides = sorted({*other.labels} - {*names})
     if lacking or besides:
@@ -224,64 +221,6 @@ def _answers(
         warn(f"against={path}: it has other classes, {differ}; texts of these count as wrong")
     answers = [each.labels for each in other.predict(scored.texts)]
     return [[names.get(name, name) for name in answer] for answer in answers], is_learned
-
-
-def _answers_in(path: str, run: Run, texts: list[tuple[str, ...]]) -> list[list[str]]:
-    """Return the column `prediction` of a file that has a row for each text."""
-
-    def fits(rows: list[Row]) -> bool:
-        with warnings.catch_warnings():  # said of the rows that are taken
-            warnings.simplefilter("ignore")
-            answers = _predictions(rows, f"against={path}", run)
-        return {*run.labels, ""}.issuperset(chain.from_iterable(answers))
-
-    rows = read_own(path, "prediction", fits)
-    if len(rows) != len(texts):
-        expected = f"expected a row for each of {len(texts)} texts"
-        raise DataError(f"against={path}: {expected}, got {len(rows)}")
-    columns = text_columns(run.config.data)
-    if rows and not {*columns} & rows[0].keys():
-        warn(f"against={path}: has no column {columns[0]!r}, so its rows are taken in their order")
-    for number, (row, parts) in enumerate(zip(rows, texts, strict=True)):
-        for column, text in zip(columns, parts, strict=True):
-            given = row.get(column, text)
-            cell = csv_cell(text)
-            if given not in (text, cell, from_csv_cell(cell)):  # which lacks control characters
-                raise DataError(f"against={path}, row {number}: has another text: {shown(given)}")
-    return _predictions(rows, f"against={path}", run)
-
-
-def _predictions(rows: list[Row], where: str, run: Run) -> list[list[str]]:
-    """Return the classes of each row by name; others as they are written."""
-    data = run.config.data
-    given = [row.get("prediction") for row in rows]
-    cells = ["" if cell is None else cell for cell in given]
-    if data.multi_label:
-        cells = [
-            split_labels(cell, data.label_separator) if isinstance(cell, str) else cell
-            for cell in lists_in_text(cells, where, data)
-        ]
-    answers = [
-        [*map(label_name, cell)] if isinstance(cell, list) else [label_name(cell)] for cell in cells
-    ]
-    named = {*chain.from_iterable(answers)}
-    names = _names(run, named)
-    if names and (unknown := sorted(named - {*names, ""})):
-        warn(f"{where}: {listed(unknown)} are no classes of {run.folder}, and count as wrong")
-    return [[names.get(name, name) for name in answer] for answer in answers]
-
-
-def _names(run: Run, given: Iterable[str]) -> dict[str, str]:
-    """Return the class of the run for each name that is one, however a table has written it."""
-    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
-    bare = {name: label_name(from_csv_cell(name)) for name in given}
-    numbers = class_numbers(run.labels, [*map(label_name, bare), *bare.values()])
-    found = {}
-    for name, unguarded in bare.items():
-        number = numbers.get(label_name(name), numbers.get(unguarded))
-        if number is not None:
-            found[name] = run.labels[number]
-    return found
 
 
 def compared(

@@ -16,6 +16,7 @@ from datasets import Dataset, List
 
 from headscope.data.rows import COLLECTION, is_blank
 from headscope.ground.errors import DataError, listed, shown
+from headscope.ground.plain_rows import from_csv_cell
 from headscope.settings.config import DataConfig
 
 TEXT_COLUMNS = ("text", "text_pair")
@@ -234,6 +235,19 @@ def whole(name: str) -> str:
     """Return 3 for 3.0, as pandas writes a whole number in a column with a gap; else the name."""
     found = re.fullmatch(r"(-?\d+)\.0+", name)
     return found[1] if found else name
+
+
+def known_classes(classes: Sequence[str], given: Iterable[str]) -> dict[str, str]:
+    """Return the class for each name that is one, however a table has written it."""
+    # Such as of a table that has lost our other columns: there a ' may stand before a formula.
+    bare = {name: label_name(from_csv_cell(name)) for name in given}
+    numbers = class_numbers(classes, [*map(label_name, bare), *bare.values()])
+    found = {}
+    for name, unguarded in bare.items():
+        number = numbers.get(label_name(name), numbers.get(unguarded))
+        if number is not None:
+            found[name] = classes[number]
+    return found
 
 
 def class_numbers(classes: Sequence[str], names: Iterable[str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from headscope.foreign.gate_rules import depends
 from headscope.foreign.recomputation import no_recomputation
 from headscope.heads.capture import NotObservedError, device_of, eval_mode, named_layers
 from headscope.heads.contributions import Contributions, SumsOf, exact_products, passing
-from headscope.heads.shares import Shares, gauss_legendre
+from headscope.heads.linear import Shares, gauss_legendre
 from headscope.record.explanation import MOST_MISSED
 
 LEAST_PRECISE = 1e-4  # of a type whose rounding is no module's

@@ -315,35 +315,25 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
 # Ablating
 
 
+def layer_of(num_heads: Mapping[str, int], layer: int | str, head: int) -> str:
+    """Return the name of a layer, given by name or number; ValueError if it has no such head."""
+    names = dict(enumerate(num_heads))
+    name = names.get(layer, "") if isinstance(layer, int) else layer
+    if not 0 <= head < num_heads.get(name, 0):
+        raise ValueError(
+            f"heads: expected one of a layer in {list(num_heads)}, by name or number, "
+            f"got {head} of {layer!r}"
+        )
+    return name
+
+
 @contextmanager
 def ablate(model: nn.Module, heads: Mapping[tuple[Any, int], Change]) -> Iterator[None]:
-    """Ablate some heads of any model that `capture` knows, until the block is left.
-
-        with headscope.ablate(model, {(0, 1): "zero", (0, 2): "uniform"}):
-            logits = model(token_ids, key_padding_mask)
-
-    The other heads' outputs stay equal to the last digit; the output projection and its bias act as
-    before. Heads that are ablated already stay so.
-
-    Args:
-        model: any module with attention layers of headscope, torch or transformers in it.
-        heads: from (layer, head) to "zero", the head's output is 0; or "uniform", its weights are
-            the same for all keys that its mask lets it see, which keeps what it reads but not where
-            it looks. A layer is its number, from 0, or its name, as in `capture` and `show`.
-
-    Raises:
-        ValueError: if there is no such layer, head or ablation.
-    """
+    """Ablate heads to zero or uniform weights: see `headscope.heads.patching.ablate`."""
     num_heads = headed_layers(model)
-    names = dict(enumerate(num_heads))
     ablations: dict[str, Ablation] = {}
     for (layer, head), change in heads.items():
-        name = names.get(layer, "") if isinstance(layer, int) else layer
-        if not 0 <= head < num_heads.get(name, 0):
-            raise ValueError(
-                f"heads: expected one of a layer in {list(num_heads)}, by name or number, "
-                f"got {head} of {layer!r}"
-            )
+        name = layer_of(num_heads, layer, head)
         if change not in Ablation._fields:
             raise ValueError(f"heads: expected 'zero' or 'uniform', got {change!r}")
         if name not in ablations:

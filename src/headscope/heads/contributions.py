@@ -8,7 +8,7 @@ text gave them, a network is linear in the vectors of its tokens and in its bias
     logit_c = sum_t word_tc + sum_b bias_bc
     word_tc = sum of x . d logit_c / dx over the vectors x of token t: embedding, position, evidence
 
-`headscope.heads.shares` splits these over the heads of all layers. For each layer apart, what
+`headscope.heads.linear` splits these over the heads of all layers. For each layer apart, what
 passes through a head at a key position is cheaper (one gradient):
 
     through_lhtc = sum_q a_lhqt v_lht . d logit_c / dz_lhq,   z_lhq = sum_t a_lhqt v_lht
@@ -39,8 +39,7 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
 from headscope.heads.capture import device_of, eval_mode, headed_layers
-from headscope.heads.linear import FixedNetwork, Words, is_linear_here
-from headscope.heads.shares import Shares
+from headscope.heads.linear import FixedNetwork, Shares, Words, is_linear_here
 from headscope.model.objective import MultiLabel, Objective, Reading
 from headscope.model.others import others
 from headscope.record.explanation import Explanation, KnownCells, Place

@@ -4,18 +4,35 @@
 (`headscope.heads.fixed_parts`). With these held fixed the network is linear, so a sum of logits
 goes back to the tokens by plain products, which `torch.export` takes and pages/static/shares.js
 speaks: `words` goes back once. What heads share goes back once for each point of
-`headscope.heads.shares`: their `totals` need no more, their cells (`shares_at`) also the way from
+`gauss_legendre`: their `totals` need no more, their cells (`shares_at`) also the way from
 the output of each head to the tokens. `headscope.foreign.fixed_gates` does the same for any network
 by torch's gradients, and is held against it.
 
-Shape letters: B texts, T tokens, H heads, E head width, D model width, C classes, N sums that are
-split, L layers that are read of a frozen encoder, F their width.
+A logit is a sum over paths, each from a token's vector, or from a bias, through some heads or none.
+Heads share alike what passes several of them: a path of amount c through k heads gives c / k to
+each. That is the Shapley value of the heads in the network with its gates held fixed (Shapley 1953,
+A Value for n-Person Games). So all heads of all layers are one table, which adds up both ways:
+
+    word_tc = sum_lh share_lhtc + past_tc          past: the paths through no head
+    bias_c  = sum_lh bias_lhc   + past_bias_c
+
+With the output of each head times x, a path through k heads is x^k as large, and the integral of
+k x^(k-1) c / k over x from 0 to 1 is c / k. So
+
+    share_lh = integral of z_lh(x) . d logit_c(x) / dz_lh,     z_lh: the head's output
+
+split by tokens and biases as z_lh is: a polynomial of degree L - 1 in x, for which ceil(L / 2)
+points of Gauss and Legendre are exact.
+
+Shape letters: B texts, T tokens, H heads, E head width, D model width, C classes, N or S sums that
+are split, L layers that are read of a frozen encoder, F their width.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -33,7 +50,6 @@ from headscope.heads.fixed_parts import (
     dot,
     none_of,
 )
-from headscope.heads.shares import gauss_legendre
 from headscope.model.classifier import Ensemble, TextClassifier
 from headscope.model.embedding import TokenEmbedding
 from headscope.model.encoder import Encoder, EncoderBlock
@@ -42,6 +58,27 @@ from headscope.model.pooling import PaddingMask
 
 MOST_AT_ONCE = 2**24  # numbers of the rows that go back together
 Scale = float | Float[Tensor, "N B H 1 1"]  # what heads are multiplied by
+
+
+class Shares(NamedTuple):
+    """What the heads share of S sums of B texts, and what passes through no head.
+
+    Of `past`, tokens and biases, `unobserved` passes through attention that is not observed.
+    """
+
+    heads: list[Float[Tensor, "B H T S"]]
+    head_biases: list[Float[Tensor, "B H S"]]
+    past: Float[Tensor, "B T S"]
+    past_biases: Float[Tensor, "B S"]
+    unobserved: Float[Tensor, "B S"]
+
+
+def gauss_legendre(num_layers: int) -> list[tuple[float, float]]:
+    """Return points and weights on 0 to 1: exact for polynomials of degree L - 1."""
+    if not num_layers:
+        return []
+    points, weights = np.polynomial.legendre.leggauss((num_layers + 1) // 2)
+    return [*zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.ground.errors import LivePageError
-from headscope.heads.shares import gauss_legendre
+from headscope.heads.linear import gauss_legendre
 from headscope.model.architecture import Architecture
 from headscope.model.classifier import Ensemble
 from headscope.model.families import architecture_of, why_not_opened

@@ -151,6 +151,7 @@ def report_content(run: "Run", report: TextsReport, name: str) -> dict[str, Any]
     scored = {
         "given": [place(report.given[row]) for row in drawn],
         "predicted": [place(report.predictions[row].label) for row in drawn],
+        "unfamiliar": [report.predictions[row].is_unfamiliar for row in drawn],
     }
     heads = _through_heads(report)
     rows = _listed_rows(report, words, drawn, heads)

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
+from headscope.data.batching import TextBatches, by_length
 from headscope.ground.files import home
 from headscope.model.objective import Answer
 from headscope.pages.stored import Dtype
@@ -12,6 +16,8 @@ from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headscope.pages.head_view import HeadView
     from headscope.pages.report import TextsReport
 
@@ -61,6 +67,38 @@ class ShownRun(Run):
         if not parts or (labels and len(labels) != len(parts)):
             raise ValueError(f"texts: expected one for each label, got {len(parts)}")
         return report_of(self, parts, labels, seconds)
+
+    def effects(
+        self, texts: Sequence[TextOrPair], labels: Sequence[Answer], seed: int = 0
+    ) -> "pd.DataFrame":
+        """Return what each head is worth, by zero, mean and resample ablation.
+
+            run.effects(texts, labels).to_csv("effects.csv")
+
+        Of each the mean that replacing the head's output adds to the loss, in nats, and the ends of
+        its 95 % interval, the largest mean first; see `headscope.heads.patching.effect_table`.
+
+        Raises:
+            ValueError: as in `predict`; for a class that the run does not know; or for a model
+                whose heads cannot be patched.
+        """
+        parts = self._parts(texts)
+        unknown = sorted({*chain.from_iterable(map(as_labels, labels))} - {*self.labels})
+        if not parts or len(labels) != len(parts) or unknown:
+            raise ValueError(f"labels: expected one of {self.labels} for each text, got {unknown}")
+        truth = torch.tensor([[name in as_labels(own) for name in self.labels] for own in labels])
+        targets = truth.long() if self.config.data.multi_label else truth.long().argmax(dim=1)
+        texts_of = TextBatches(self.encode(parts), targets.numpy())
+        rows = by_length(texts_of.texts.lengths, self.config.data.tokens_per_batch)
+        batches = [texts_of[own] for own in rows]
+        from headscope.heads.patching import effect_table  # here: it imports scipy.stats
+
+        return effect_table(self.model, batches, self.objective, seed)
+
+
+def as_labels(answer: Answer) -> Sequence[str]:
+    """Return the labels of a text as a list."""
+    return [answer] if isinstance(answer, str) else answer
 
 
 def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:

@@ -29,11 +29,12 @@ from headscope.attention.reference import PackedAttention, mask_of_heads
 from headscope.ground.errors import ConfigError
 from headscope.heads.capture import now
 from headscope.proof.copy_weights import read_weights, write_weights
-from headscope.proof.language import Translate, translation
+from headscope.proof.language import Translate, Wrapped, translation
 from headscope.settings.commands import TraceConfig
 
 SHOWN = 5  # numbers of a row
 PIPE_WIDTH = 150  # columns where the output is a file or a pipe
+WIDE = 120  # columns from which a step is one line
 
 
 class Step(NamedTuple):
@@ -173,7 +174,7 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
     H = config.num_heads
     say = translation(config.lang)
     title = f"{say('self-attention')}, B={B}, T={T}, D={D}, H={H}, E={D // H}"
-    console.print(_table(title, X, done, seconds, say))
+    console.print(Wrapped(title), _table(X, done, seconds, say, console.width < WIDE))
     parameters = sum(parameter.numel() for parameter in layer.parameters())
     parts = [
         say(f"{parameters:,} parameters"),
@@ -182,24 +183,32 @@ def trace_attention(config: TraceConfig, console: Console | None = None) -> None
         say(f"times are the median of {config.repeats} passes"),
         say("in O() n is T and d is D"),
     ]
-    console.print("; ".join(parts), highlight=False, markup=False)
+    console.print(Wrapped("; ".join(parts)))
 
 
-def _table(title: str, X: Tensor, done: list[Step], seconds: list[float], say: Translate) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("step", "formula", "shape", "first token, first head"):
-        table.add_column(say(heading), overflow="fold")
-    for heading in ("multiply-adds", "grows", "ms"):
-        table.add_column(say(heading), overflow="fold", justify="right")
-    table.add_row(say("input"), "X", str(tuple(X.shape)), values(X))
+def _table(
+    X: Tensor, done: list[Step], seconds: list[float], say: Translate, is_narrow: bool
+) -> Table:
+    """Return a row a step; a narrow table has its formula and values in a line of their own."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+
+    def cells(*four: str) -> list[Wrapped]:
+        pairs = [f"{four[0]}\n{four[1]}", f"{four[2]}\n{four[3]}"]
+        return [*map(Wrapped, pairs if is_narrow else four)]
+
+    for heading in cells(*map(say, ("step", "formula", "shape", "first token, first head"))):
+        table.add_column(heading)
+    for words in ("multiply-adds", "grows", "ms"):
+        table.add_column(Wrapped(say(words)), justify="right", no_wrap=True)
+    table.add_row(*cells(say("input"), "X", str(tuple(X.shape)), values(X)))
     for step, time in zip(done, seconds, strict=True):
         times = f"{len(step.made)} × " if len(step.made) > 1 else ""
         shape = f"{times}{tuple(step.made[0].shape)}"
         cost = f"{step.multiply_adds:,}" if step.multiply_adds else ""
         shown = values(step.made[0])
-        cells = (say(step.name), say(step.formula), shape, shown, cost, step.order)
-        table.add_row(*cells, f"{1e3 * time:.3g}")
+        own = cells(say(step.name), say(step.formula), shape, shown)
+        table.add_row(*own, cost, step.order, f"{1e3 * time:.3g}")
     table.add_section()
     total = sum(step.multiply_adds for step in done)
-    table.add_row(say("total"), "", "", "", f"{total:,}", "", f"{1e3 * sum(seconds):.3g}")
+    table.add_row(*cells(say("total"), "", "", ""), f"{total:,}", "", f"{1e3 * sum(seconds):.3g}")
     return table

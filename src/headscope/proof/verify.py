@@ -33,7 +33,7 @@ from headscope.proof.blocks import block_claims
 from headscope.proof.claims import Claim, Precision, classifier_claims
 from headscope.proof.copy_weights import copy_weights, read_weights
 from headscope.proof.exact_sums import exact_sum_claims
-from headscope.proof.language import Translate, translation
+from headscope.proof.language import Translate, Wrapped, translation
 from headscope.proof.opened import opened_claims
 from headscope.settings.commands import VerifyConfig
 
@@ -349,6 +349,7 @@ GROUPS = {
     "A classifier read out at [CLS]: only its heads tell texts apart": classifier_claims,
     "Each logit is a sum over words and biases, shared out over heads": exact_sum_claims,
 }
+NUMBERS = "The article's numbers and ours, a row a token; a head's are its weights"
 NOT_COMPARED = "not compared, since transformers is not installed"
 
 
@@ -376,11 +377,11 @@ def verify(
     with torch.random.fork_rng(devices=[]):
         if config.show == "published":
             titles = titles[:1]
-            console.print(_numbers_table(precision, say))
+            console.print(Wrapped(say(NUMBERS)), _numbers_table(precision, say))
         for title in titles:
             group = list(GROUPS[title](precision))
             if group:
-                console.print(_claims_table(title, group, say))
+                console.print(Wrapped(say(title)), _claims_table(group, say))
             else:
                 console.print(f"{say(title)}\n  {say(NOT_COMPARED)}\n", highlight=False)
             claims += group
@@ -389,7 +390,7 @@ def verify(
     where = f"{config.dtype} on {config.device}"
     passed = len(claims) - len(failed)
     line = f"{passed} of {len(claims)} properties hold: {where}, torch {torch.__version__}"
-    console.print(say(f"{line}, {seconds:.1f} s"), highlight=False)
+    console.print(Wrapped(say(f"{line}, {seconds:.1f} s")))
     if failed:
         raise ProofError(
             f"{len(failed)} of {len(claims)} properties do not hold, the first: {failed[0].name}"
@@ -402,8 +403,7 @@ def _numbers_table(precision: Precision, say: Translate) -> Table:
     tokens, theirs = published_example()
     layer = precision.layer(4, 2, bias=False, batch_first=True)
     copy_weights(theirs, layer.to(precision.device, precision.dtype))
-    title = "The article's numbers and ours, a row a token; a head's are its weights"
-    table = _table(say(title))
+    table = Table(box=box.SIMPLE_HEAD)
     for heading in ("tensor", "by", "numbers"):
         table.add_column(say(heading), no_wrap=True)
     ours = published_numbers(layer, precision.cast(tokens))
@@ -417,12 +417,8 @@ def _decimals(numbers: Tensor) -> str:
     return "\n".join(" ".join(f"{number:7.4f}" for number in row) for row in numbers.tolist())
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-
-
-def _claims_table(title: str, claims: list[Claim], say: Translate) -> Table:
-    table = _table(say(title))
+def _claims_table(claims: list[Claim], say: Translate) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(say("property"), overflow="fold")
     table.add_column(say("compared with"), overflow="fold")
     for heading in ("abs.", "rel.", "at most"):
@@ -432,5 +428,6 @@ def _claims_table(title: str, claims: list[Claim], say: Translate) -> Table:
         numbers = [claim.absolute, claim.relative, claim.tolerance]
         cells = [f"{number:.0e}" if number else "0" for number in numbers]
         result = say("pass") if claim.holds else f"[bold red]{say('FAIL')}[/]"
-        table.add_row(say(claim.name), say(claim.reference), *cells, result)
+        names = [Wrapped(say(claim.name)), Wrapped(say(claim.reference))]
+        table.add_row(*names, *cells, result)
     return table

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -223,6 +224,11 @@ class Run:
     def read(self, parts: tuple[str, ...]) -> ReadText:
         """Return a text or pair as the network reads it."""
         return read_texts(self.tokenizer, [parts], counts_rest=self.evidence is not None)[0]
+
+    def inputs(self, text: TextOrPair) -> tuple[Any, ...]:
+        """Return what the model is called with for a text, such as for `headscope.ablate`."""
+        (parts,) = self._parts([text])
+        return self._batch(parts).inputs
 
     def _batch(self, parts: tuple[str, ...]) -> Batch:
         """Return a text as a batch of its own."""

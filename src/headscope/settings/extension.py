@@ -16,6 +16,7 @@ from headscope.ground.errors import ConfigError, RunError
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"
 IMPORT_PATH = re.compile(rf"{WORD}(?:\.{WORD})*:{WORD}")
+OURS = ("headscope.proof.who:english", "headscope.proof.who:japanese")  # no foreign code
 CODE_KEYS = ("model.attention", "data.path")  # that may name code
 
 
@@ -41,7 +42,7 @@ def check_allowed(
     """
     if allow_code is True or os.environ.get(ALLOW) == "1":
         return
-    own = allow_code or ()
+    own = (*OURS, *(allow_code or ()))
     named = [
         f"{key}={settings[key]}"
         for key in CODE_KEYS

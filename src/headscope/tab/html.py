@@ -92,6 +92,12 @@ def live_page(
     return _document(title, shown | content, "live")
 
 
+def compare_page(title: str, comparison: Mapping[str, Any]) -> str:
+    """Return the page of two runs side by side: see `headscope.cli.compare`."""
+    index: dict[str, Any] = {"texts": [], "layers": [], "heads": [], "classes": [], "steps": []}
+    return _document(title, {"index": index, "texts": [], "comparison": comparison}, "compare")
+
+
 def _document(title: str, content: dict[str, Any], entry: str) -> str:
     """Return a page of HTML with its data, whose script begins in a module of that name."""
     title = encodable(title)

@@ -1,9 +1,10 @@
 /* Scores of the texts, and of validation where only the surer ones get a label. */
 
 import { page } from "./api.js";
-import { Fold, Panel, button, formatSigned, percent } from "./parts.js";
+import { Fold, Panel, button, formatSigned, percent, percentOf, rounded } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
 import { count, t } from "./strings.js";
+import { told } from "./told.js";
 
 const SIDE = 220; // of a plot
 const Z = 1.96; // standard errors of a 95 % interval
@@ -72,16 +73,31 @@ export function Scores({ texts, children }) {
   </${Panel}>`;
 }
 
+/* What it does with 100 new texts: how many it answers, and how many of these answers are right.
+   Nothing of texts that the run was trained or chosen on. */
+export function Headline({ texts, name }) {
+  const known = [...texts.given.keys()].filter((at) => texts.given[at] >= 0);
+  const answered = known.filter((at) => !texts.unfamiliar[at]);
+  if (answered.length === 0 || ["train", "validation"].includes(name)) return null;
+  const right = answered.filter((at) => texts.isRight(at)).length;
+  const all = Math.round((100 * answered.length) / known.length);
+  const ends = interval(right, answered.length).map((end) => Math.round(all * end));
+  const good = Math.round((all * right) / answered.length);
+  return html`<p class="headline">${t`Of 100 new texts it answers ${all}; ${good} of these are right
+    (95 % interval ${ends[0]} to ${ends[1]}).`} ${all < 100 && t`The others are unlike those of
+    training.`}</p>`;
+}
+
 /* Rows of [name, accuracy, macro-F1]: of the run, of TF-IDF beside it, and their difference. */
 function scoresOf(texts, known) {
   const right = known.filter((at) => texts.isRight(at)).length;
-  const [low, high] = interval(right, known.length).map(percent);
+  const [low, high] = interval(right, known.length).map(rounded);
   const pairs = known.map((at) => [texts.given[at], texts.predicted[at]]);
-  const accuracy = [html`<b>${percent(right / known.length)}</b>`, ` ${t`(${low} to ${high})`}`];
+  const accuracy = [html`<b>${percentOf(right, known.length)}</b>`, ` ${t`(${low} to ${high})`}`];
   const rows = [[t`this run`, accuracy, percent(macroF1(pairs, texts.answers.length))]];
   const { baseline } = texts;
   if (baseline) {
-    rows.push([baseline.name, percent(baseline.accuracy), percent(baseline.macro_f1)]);
+    rows.push([told(baseline.name), percent(baseline.accuracy), percent(baseline.macro_f1)]);
     const { accuracy: points, macro_f1: ofF1 } = baseline.differences;
     rows.push([t`difference in points`, ...[points, ofF1].map(differenceOf)]);
   }
@@ -105,7 +121,8 @@ function Coverage({ curve }) {
   const low = [0, Math.max(0, Math.floor(10 * least - 0.5) / 10)];
   const place = points.findIndex(([share]) => share >= chosen);
   const command = `min_confidence=${(Math.floor(1e4 * curve[place][0]) / 1e4).toFixed(4)}`;
-  const [share, accuracy] = points[place].map(percent);
+  const [, reached, right] = curve[place];
+  const [share, accuracy] = [percentOf(reached, all), percentOf(right, reached)];
   const name = t`Accuracy by share of texts that get a label`;
   return html`<figure>
     ${plot(name, [t`share of texts with a label`, t`accuracy`], low, points)}

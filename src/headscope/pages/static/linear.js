@@ -1,6 +1,6 @@
 /* The network as a linear one, as heads/linear.py has it: it runs once, and attention weights, norms'
    scales and gates are kept. With these held fixed a sum of logits goes back to the tokens by plain
-   products: `words` once, `cells` once for each point of heads/shares.py and from the outputs of
+   products: `words` once, `cells` once for each point of heads/linear.py and from the outputs of
    heads. `totals` needs no way from each head to the tokens: what a head brings at a point is its
    output there, found on a way forward, times the row that comes back. Shape letters: fixed.js. */
 

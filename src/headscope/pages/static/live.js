@@ -14,8 +14,8 @@ import { html } from "./preact.js";
 import { Report, givenLabels } from "./report.js";
 import { newStore } from "./store.js";
 import { t } from "./strings.js";
+import { told } from "./told.js";
 import { JOIN } from "./tokenizer.js";
-import { titleOf } from "./toolbar.js";
 import { Reader } from "./worker.js";
 import { wordsOf } from "./words.js";
 
@@ -280,9 +280,12 @@ export async function render() {
 
 /* The report of a run whose network does not run here. */
 function renderReport() {
-  const words = t`The network does not run in this page: ${page.report.without}`;
+  const why = told(page.report.without);
+  const words = t`The network does not run in this page: ${why}`;
   show(() => html`
-    <header class="toolbar"><h1 dir="auto">${titleOf()}</h1><p class="notes">${words}</p></header>
+    <header class="toolbar">
+      <h1 dir="auto">${told(page.title)}</h1><p class="notes">${words}</p>
+    </header>
     <main><${Report} open=${null} /></main>`);
 }
 

@@ -1,7 +1,7 @@
 /* What the run learned over many texts: words, every text in a list, scores. */
 
 import { page } from "./api.js";
-import { Scores } from "./curves.js";
+import { Headline, Scores } from "./curves.js";
 import { Learned, headOf, snippet } from "./learned.js";
 import { Panel, button, chooser, isolated, percent } from "./parts.js";
 import { html, useLayoutEffect, useMemo, useRef, useState } from "./preact.js";
@@ -202,6 +202,7 @@ export function Report({ open }) {
   };
   const confusion = html`<${Confusion} texts=${texts} cell=${cell} choose=${choose} />`;
   return html`
+    ${texts.isLabelled && html`<${Headline} texts=${scores} name=${texts.name} />`}
     ${texts.isLabelled && html`<${Scores} texts=${scores}>${confusion}</${Scores}>`}
     <${Learned}
       words=${texts.words} index=${page.index} predicted=${texts.opened} note=${note}

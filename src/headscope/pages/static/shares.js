@@ -1,4 +1,4 @@
-/* The sums of a text as a record has them (heads/shares.py): the log-odds of one class over another
+/* The sums of a text as a record has them (heads/linear.py): the log-odds of one class over another
    as words and biases, and as what the heads share of these. Where the way from every head to the
    words takes long, cells are not a number but for the heads that are asked for, and the heads'
    `sums` alone are of all. Shape letters: L layers of all members, H heads, T tokens, K classes. */

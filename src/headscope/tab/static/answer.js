@@ -5,6 +5,7 @@ import { contributionsOf } from "./contributions.js";
 import { button, formatSigned, legible, percentOf } from "./parts.js";
 import { html } from "./preact.js";
 import { count, t } from "./strings.js";
+import { told } from "./told.js";
 
 /* The effect of ablating a head, by its number in the record. */
 export const EFFECTS = { 1: "matters", 0: "no effect", "-1": "inconclusive" };
@@ -61,7 +62,7 @@ export function Answer({ store }) {
   const how = () => html`<details class="how">
     <summary>${t`How this was measured`}</summary>
     ${isDrawn && html`<p class="answer-line matters">${lineOf(store, study, true)}</p>`}
-    ${details !== "∅" && html`<p class="answer-line details">${signed(details)}</p>`}${MEASURED}
+    ${details !== "∅" && html`<p class="answer-line details">${signed(told(details))}</p>`}${MEASURED}
   </details>`;
   return html`<section class="panel answer" aria-labelledby="answer-heading">
     <h2 id="answer-heading">${t`The run, not this text`}</h2>
@@ -122,7 +123,7 @@ function verdictOf({ "sets/changes": [none, few], "sets/accuracy": [, own, every
 }
 
 function lineOf(store, study, isShown) {
-  if (isShown) return signed(legible(study.extra.answer ?? "", 2000));
+  if (isShown) return signed(told(legible(study.extra.answer ?? "", 2000)));
   if (study !== null) {
     const words = t`Heads were ablated at step ${study.step}, the best step. `;
     return [words, button(t`Go to step ${study.step}`, () => store.chooseStep(study.step))];

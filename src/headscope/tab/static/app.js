@@ -14,8 +14,9 @@ import { Prediction } from "./prediction.js";
 import { SaveMenu } from "./save.js";
 import { choose, language, t } from "./strings.js";
 import { HeadTable } from "./table.js";
+import { named, told } from "./told.js";
 import { TextView } from "./text.js";
-import { Toolbar, titleOf } from "./toolbar.js";
+import { Toolbar } from "./toolbar.js";
 import { Wall } from "./wall.js";
 
 const LONGEST_NOTE = 2000; // letters
@@ -27,7 +28,7 @@ const STEP_KEYS = [[t`, and .`, t`one step back and forward`]];
 /* Draw what `view` returns in place of what the page had; the result draws it again. */
 export function show(view) {
   document.documentElement.lang = language;
-  document.title = titleOf();
+  document.title = page ? told(page.title) : t`Heads`;
   document.body.classList.toggle("page", page !== null);
   document.body.replaceChildren();
   const draw = () => render(view(), document.body);
@@ -100,7 +101,7 @@ function predictedOf({ index, maps }) {
 /* Whether the maps are what the model used, and what the record notes. */
 function notes({ index, maps, shownText }) {
   const ofRecord = (of) => Object.entries(of).map(([name, words]) => {
-    return [legible(name), legible(String(words), LONGEST_NOTE)];
+    return [legible(named(name)), legible(told(String(words)), LONGEST_NOTE)];
   });
   const facts = page ? [[t`Text`, shownText.text], ...ofRecord(shownText.notes)] : [];
   const check = maps?.values("check")?.[0] ?? null;

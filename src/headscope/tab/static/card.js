@@ -10,6 +10,7 @@ import { shortName } from "./ribbons.js";
 import { headKey, placeOf } from "./store.js";
 import { parts, t } from "./strings.js";
 import { Switch, switches } from "./switch.js";
+import { named } from "./told.js";
 import { unitsOf } from "./words.js";
 
 const NAMED = 2; // words that a head brings most from
@@ -28,7 +29,7 @@ export function Card({ store, ask }) {
   const role = store.numbers?.extra.roles?.[layer]?.[head];
   const open = () => store.chooseHead(layer, head);
   return html`<${Panel}
-    name="card" title=${store.headName(layer, head)} about=${role && legible(role, 40)}
+    name="card" title=${store.headName(layer, head)} about=${role && legible(named(role), 40)}
     tools=${button(t`Its map`, open, { title: t`show its map` })}
   >
     ${sentences.map((sentence) => sentence && html`<p>${sentence}</p>`)}

@@ -67,6 +67,11 @@ const TENTHS = new Intl.NumberFormat("en", {
 export function percent(share) {
   if (share < 0.0005) return "< 0.1 %";
   if (share > 0.9995) return "> 99.9 %";
+  return rounded(share);
+}
+
+/* A share in percent; an end of an interval may be 0 or 1. */
+export function rounded(share) {
   return `${TENTHS.format(100 * share)} %`;
 }
 

@@ -43,11 +43,12 @@ export function Prediction({ store, children }) {
   const listed = html`<ul class="facts-of-text">${facts}</ul>`;
   const isWrong = shownText.label !== null && shownText.label !== predicted; // said first
   const side = isUnseen ? "none" : sideOf(index, predicted, found);
-  const name = isUnseen ? t`No verdict` : isolated(predicted, "name");
+  const said = isOne || predicted !== "none" ? predicted : t`none`; // of several labels
+  const name = isUnseen ? t`No verdict` : isolated(said, "name");
   const sure = isOne && !isUnseen && sureOf(store, ranked[0][1], isUnlike);
   return html`<${Panel} name="prediction" title=${title}>
     <p class="predicted ${side}">${name} <strong>${isUnseen ? "" : share}</strong></p>
-    <${Announced} words=${isUnseen ? t`No verdict` : `${predicted} ${share}`} />
+    <${Announced} words=${isUnseen ? t`No verdict` : `${said} ${share}`} />
     <div class="trust-line">${isWrong ? [listed, sure] : [sure, listed]}</div>
     ${children}
     <ul class="bars classes">${classesOf(store, ranked, found)}</ul>
@@ -164,8 +165,9 @@ function factsOf({ shownText, maps, run, shown }, predicted, isUnseen, isUnlike)
   }
   if (label !== null) {
     const isRight = predicted === label;
-    const mark = isRight ? "✓ " : "✗ ";
-    facts.push([parts`Given label ${mark}${isolated(label)}`, isRight ? "known" : "known wrong"]);
+    const name = isolated(label);
+    const words = isRight ? parts`Given label ✓ ${name}` : parts`Given label ✗ ${name}`;
+    facts.push([words, isRight ? "known" : "known wrong"]);
   }
   return facts;
 }

@@ -2,19 +2,22 @@
 
 import { contributionsOf } from "./contributions.js";
 import { LONGEST, linkOf } from "./host.js";
-import { button, download } from "./parts.js";
+import { button, className, download, legible } from "./parts.js";
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { headKey } from "./store.js";
-import { count, t } from "./strings.js";
+import { count, language, t } from "./strings.js";
 
 const SHARP = 2; // pixels of the picture for one of the screen
+const CAPTION = 64; // pixels below the views
+const QUOTED = 200; // characters of the text in a caption
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT_OUT = "head > *, script, noscript, .toolbar, footer, .fold-view, [class*=report-]";
 
 /* A button for each kind of file, and one for the link; `askPage` gives the page of a text. */
 export function SaveMenu({ store, askPage }) {
   const [said, say] = useState("");
-  const kinds = { PNG: picture, CSV: table, JSON: numbers, ...(askPage && { HTML: askPage }) };
+  const kinds = { PNG: picture, SVG: drawing, CSV: table, JSON: numbers };
+  if (askPage) kinds.HTML = askPage;
   const save = async (kind) => {
     const { run, shownText, shown } = store;
     const name = run ? [run, shownText.name, `step ${shown}`] : [shownText.text];
@@ -58,10 +61,26 @@ async function copyLink(store) {
   return isFile ? t`link copied; it opens this file on this computer only` : t`link copied`;
 }
 
-/* The views that are seen, as the picture of a document within a picture. */
-async function picture() {
+/* What is shown, in words: the run, the text, and what a number is. */
+function captionOf(store) {
+  const { index, run, shown, shownText } = store;
+  const found = contributionsOf(store);
+  const name = run ? t`${run}, step ${shown}` : (index.notes?.run ?? "");
+  const text = legible(shownText.text ?? shownText.tokens.join(" "), QUOTED);
+  const said = [name && t`Run ${name}.`, t`Text: “${text}”.`];
+  if (found !== null) {
+    const [first, second] = [found.asked, found.against].map((place) => className(store, place));
+    said.push(t`A number is what a word, or a head from a word, adds to the log-odds of ${first} over
+      ${second}; +1 multiplies the odds by 2.7.`);
+  }
+  return said.filter(Boolean).join(language === "ja" ? "" : " ");
+}
+
+/* The views that are seen, as a document within a picture: {markup, width, height}. */
+function drawn(store) {
   const root = document.documentElement;
-  const { width, height } = document.querySelector("main").getBoundingClientRect();
+  const main = document.querySelector("main").getBoundingClientRect();
+  const [width, height] = [main.width, main.height + CAPTION];
   const copy = root.cloneNode(true);
   const controlsOf = (own) => own.querySelectorAll("main :is(textarea, select)");
   controlsOf(root).forEach((control, at) => { // what was typed and chosen is no attribute
@@ -77,14 +96,28 @@ async function picture() {
   const style = copy.querySelector("head").appendChild(document.createElement("style"));
   const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
   style.textContent = rules.map((rule) => rule.cssText).join("").replaceAll(":root", "html");
-  const drawing = document.createElementNS(SVG, "svg");
-  for (const [name, value] of Object.entries({ width, height })) drawing.setAttribute(name, value);
-  drawing.style.fontSize = getComputedStyle(root).fontSize;
-  const frame = drawing.appendChild(document.createElementNS(SVG, "foreignObject"));
+  const own = document.createElementNS(SVG, "svg");
+  for (const [name, value] of Object.entries({ width, height })) own.setAttribute(name, value);
+  const caption = captionOf(store);
+  own.appendChild(document.createElementNS(SVG, "desc")).textContent = caption;
+  const said = document.createElement("p");
+  Object.assign(said, { className: "key caption", textContent: caption });
+  copy.querySelector("main").append(said);
+  own.style.fontSize = getComputedStyle(root).fontSize;
+  const frame = own.appendChild(document.createElementNS(SVG, "foreignObject"));
   for (const name of ["width", "height"]) frame.setAttribute(name, "100%");
   frame.append(copy);
+  return { markup: new XMLSerializer().serializeToString(own), width, height };
+}
+
+/* Words stay text; browsers show it, and print it as PDF. */
+function drawing(store) {
+  return new Blob([drawn(store).markup], { type: "image/svg+xml" });
+}
+
+async function picture(store) {
+  const { markup, width, height } = drawn(store);
   const image = new Image(width, height);
-  const markup = new XMLSerializer().serializeToString(drawing);
   image.src = `data:image/svg+xml,${encodeURIComponent(markup)}`;
   await image.decode();
   const canvas = new OffscreenCanvas(SHARP * width, SHARP * height);

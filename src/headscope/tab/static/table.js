@@ -4,25 +4,25 @@ import { EFFECTS, rankHeads } from "./answer.js";
 import { Panel, button, formatNumber, isolated, legible } from "./parts.js";
 import { html, useState } from "./preact.js";
 import { t } from "./strings.js";
+import { named } from "./told.js";
 
-/* The columns that stand first, by the names of the record, and what stands above some. */
+/* The columns that stand first, by the names of the record. */
 const FIRST = [
   "effect", "loss_zeroed", "accuracy_zeroed", "contribution", "role", "entropy_share",
   "mean_distance", "self", "previous", "next", "first", "separator", "crossing",
 ];
-const NAMES = { loss_zeroed: t`loss change`, accuracy_zeroed: t`accuracy change` };
 const OF_EXTRA = { effect: "effects", role: "roles" };
 
 /* What is known of a head at a step: [words, what it is sorted by, title, error]. */
 function cellOf({ measures, extra }, name, layer, head) {
   if (name === "effect") {
     const state = extra.effects[layer][head];
-    return [EFFECTS[state] ?? "–", state];
+    return [named(EFFECTS[state] ?? "–"), state];
   }
   if (name === "role") {
     const role = extra.roles[layer]?.[head] || "–";
     const score = formatNumber(extra["roles/score"]?.[layer]?.[head]);
-    return [legible(role, 40), role, t`score ${score}`];
+    return [legible(named(role), 40), role, t`score ${score}`];
   }
   const { mean, error } = measures[name];
   const value = mean?.[layer]?.[head] ?? null;
@@ -49,7 +49,7 @@ export function HeadTable({ store }) {
   if (sorted?.falling) heads.reverse();
   heads.sort((a, b) => (a.cells[by]?.[1] === null) - (b.cells[by]?.[1] === null)); // at the end
   const header = ["head", ...columns].map((name) => {
-    const words = Object.hasOwn(NAMES, name) ? NAMES[name] : name.replaceAll("_", " ");
+    const words = name === "head" ? t`head` : named(name);
     const isHere = sorted?.column === name;
     const direction = sorted?.falling ? "descending" : "ascending";
     const falling = isHere ? !sorted.falling : !["head", "role"].includes(name);

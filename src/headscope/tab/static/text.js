@@ -18,7 +18,7 @@ const UNITS = [["word", t`by word`], ["token", t`by token`]];
 const NUMBERED = 0.12; // share of the scale, from which a word has its number
 const CHANGED = 8; // words of another text that are named
 const LEFT = [80, 600]; // characters that were not read and are shown; a box has the whole text
-const SIDES = ["A", "B"];
+const SIDES = [t`Text A`, t`Text B`];
 
 /* Units of a text as buttons in a row, which is one stop of the Tab key: arrow keys move along it.
    `words` has what each adds, as contributions have it; null where that is not known. */
@@ -77,8 +77,8 @@ function blocksOf(nodes, units, { segments }) {
     const own = units.slice(start, end).filter((_, at) => owners[start + at] !== null);
     const direction = directionOf(own.map(({ word }) => word).join(" "));
     return start < end && html`<div
-      class="block ${sideOf(side)}" role="group" aria-label="Text ${SIDES[side]}" dir=${direction}
-    ><span class="block-name" aria-hidden="true">${SIDES[side]}</span>${
+      class="block ${sideOf(side)}" role="group" aria-label=${SIDES[side]} dir=${direction}
+    ><span class="block-name" aria-hidden="true">${"AB"[side]}</span>${
       nodes.slice(start, end)
     }</div>`;
   });
@@ -226,7 +226,7 @@ function differences(own, others, nameOf, valueOf) {
 /* Changes with their names, and what is left of all. */
 function listOf(changes, all, nameOf) {
   const named = changes.map(([name, value], at) => {
-    return [at > 0 && ", ", nameOf(name), ` ${formatSigned(value)}`];
+    return [at > 0 && t`, `, nameOf(name), ` ${formatSigned(value)}`];
   });
   const rest = addedUp([all, ...changes.map(([, value]) => -addedUp([value]))]);
   return [named, rest !== 0 && t`, others and biases ${formatSigned(rest)}`];

@@ -5,23 +5,13 @@ import { Failure, button, chooser, legible } from "./parts.js";
 import { Play } from "./history.js";
 import { html } from "./preact.js";
 import { moveStep } from "./steps.js";
-import { count, t } from "./strings.js";
+import { t } from "./strings.js";
+import { told } from "./told.js";
 
 const STEPS = [
   ["best", t`best step`], ["nearest", t`nearest step`], ["first", t`first step`],
   ["last", t`last step`],
 ];
-
-/* The title of a page, or of the tab, in the language of its reader. */
-export function titleOf() {
-  if (page === null) return t`Heads`;
-  const { index, report, network, title } = page;
-  if (!report && !network) return title === "Attention heads" ? t`Attention heads` : title;
-  const { heads, classes, notes: { run } } = index;
-  if (report) return t`Run ${run} on ${count(report.size)} texts: ${report.name}`;
-  const number = heads.reduce((sum, each) => sum + each, 0);
-  return t`Type a text, see every head decide · run ${run}: ${number} heads, ${classes.length} classes`;
-}
 
 export function Toolbar({ store, tools }) {
   const { index, errors } = store;
@@ -29,11 +19,12 @@ export function Toolbar({ store, tools }) {
     const named = page ? `${place + 1} ${each.label ?? ""}`.trim() : each.name;
     return [String(place), `${named}: ${legible(each.text, 40)}`];
   });
+  const title = page ? told(page.title) : t`Heads`;
   const isChosen = page === null || page.texts.length > 1;
   const chooseText = (text) => store.set({ text: Number(text), pair: null, query: 0, key: null });
   return html`<header class="toolbar" aria-label=${t`What is shown`}>
     <div class="line">
-      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(titleOf(), 200)}</h1>
+      <h1 dir="auto" class=${page ? "" : "unseen"}>${legible(title, 200)}</h1>
       ${page === null && runChoice(store)}
       ${isChosen && labelled("text", t`Text`, String(store.text), texts, chooseText)}
       ${isChosen && compareChoice(store, texts)}
