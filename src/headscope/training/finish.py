@@ -147,7 +147,7 @@ def _ablate_heads(trained: Trained, bar: Bar) -> None:
 
 
 def affordable_texts(num_heads: int, seen: int) -> int:
-    """Return on how many texts heads are ablated, after training has seen so many texts.
+    """Return on how many texts heads are ablated, of a training that read `seen` texts.
 
     Many heads must not take longer than a share of training. The number follows from counts alone,
     not from how fast the machine is.
