@@ -27,6 +27,7 @@ from headscope.record.schema import FOLDER, INDEX, RecordError, Text
 from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import load_model
 from headscope.settings.config import DataConfig, read_config
+from headscope.training.resume import LAST, load_last
 from records import step_arrays
 from training_runs import edit_model
 from untrained import untrained
@@ -310,6 +311,10 @@ def test_a_record_is_no_larger_than_it_may_be_before_it_is_read(tmp_path: Path) 
     np.lib.format.write_array_header_1_0(
         header, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
     )
+    for shape in ((2**21, 0), (2**17,) + 31 * (1,)):  # of lists, which take memory without a number
+        compressed(path, {"roles/score": np.zeros(shape, np.int8)})
+        with pytest.raises(ValueError, match="expected at most 1,048,576 lists of numbers, got"):
+            numbers_of(read_step(path, is_of_heads, 4))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{weights}.npy", header.getvalue() + bytes(8))
     with pytest.raises(RecordError, match="has another size than its header says"):
@@ -329,6 +334,14 @@ def test_a_text_file_of_a_run_is_not_read_beyond_its_limit(tmp_path: Path) -> No
     with pytest.raises(RunError, match="does not fit this version") as caught:
         read_config(tmp_path / "config.yaml")
     assert len(str(caught.value)) < 10_000
+
+
+def test_a_device_in_place_of_a_file_of_a_run_is_not_read(tmp_path: Path) -> None:
+    """A link to one comes out of an archive; it has no end."""
+    (tmp_path / LAST).parent.mkdir()
+    (tmp_path / LAST).symlink_to("/dev/zero")
+    with pytest.raises(RunError, match=r"last\.ckpt is damaged: it is a pipe or a device"):
+        load_last(tmp_path)
 
 
 def test_no_folder_says_where_files_are_cached(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from headscope.cli.compose import compose, parse
-from headscope.cli.sweep import show_table, verdict, write_best, write_table
+from headscope.cli.sweep import run_sweep, show_table, verdict, write_best, write_table
+from headscope.ground.errors import ConfigError
 from headscope.ground.signals import Stopped, continued
 from headscope.results.console import show_confusion, show_scores
 from headscope.results.scores import Scores
@@ -268,3 +269,24 @@ def test_a_stopped_job_says_that_the_whole_command_continues() -> None:
     assert (
         str(continued(KeyboardInterrupt())) == "stopped by Ctrl-C; the same command again continues"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["seed=range(1000000000)"], "seed: expected at most 10,000 jobs in a sweep"),
+        (["model.dropout=shuffle(range(0,0.5,1e-12))"], "model.dropout: expected at most 10,000"),
+        (
+            ["seed=range(101)", "model.num_layers=range(1,101)"],
+            "model.num_layers: expected at most",
+        ),
+        (["seed=range(0,10,0)"], "seed: expected a step, got 0; leave it out"),
+    ],
+)
+def test_the_jobs_of_a_sweep_are_bounded_before_they_are_listed(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        run_sweep(parse(["-m", *words], TrainConfig))
+    assert not any(tmp_path.iterdir())

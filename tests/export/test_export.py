@@ -318,6 +318,8 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
             assert len(found.text) < 300
         for content in (" " * 2**20 + "{}", iter([b"{}"])):  # the second in chunks
             assert client.post("/classify", content=content, headers=headers).status_code == 413
+        both = headers | {"content-length": "10", "transfer-encoding": "chunked"}
+        assert client.post("/classify", content=iter([b"{}"]), headers=both).status_code == 413
         serve = importlib.import_module("serve")
         old = serve.classifier
         (output / "model.onnx").rename(tmp_path / "away")  # of a model that cannot be loaded

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
 
-from headscope.data.rows import read_rows
+from headscope.data.rows import read_own, read_rows
 from headscope.data.source import load_source
-from headscope.ground.errors import DataError
+from headscope.ground.errors import DataError, first_line
 from headscope.settings.config import DataConfig
 
 LONG = b"a" * 2**24
@@ -106,3 +106,18 @@ def test_rows_within_the_bounds_are_read(tmp_path: Path) -> None:
     path = tmp_path / "long.csv.gz"
     path.write_bytes(gzip.compress(b"text,b\n" + 3 * (LONG[:-20] + b",\n"), 1))
     assert [len(row["text"]) for row in read_rows(str(path))] == [len(LONG) - 20] * 3
+
+
+def test_a_file_of_ours_has_no_more_rows_than_a_spreadsheet(tmp_path: Path) -> None:
+    path = tmp_path / "review.csv"
+    path.write_text("key\n" + "a\n" * (2**20 + 1))
+    with pytest.raises(DataError, match=r"review\.csv: expected at most 1,048,576 rows, got more"):
+        read_own(str(path), "key", lambda rows: False)
+
+
+def test_what_stands_below_a_colon_is_said_too() -> None:
+    below = (
+        "Validation error for field 'hidden_size':\n    TypeError: expected int, got str\n  more"
+    )
+    assert first_line(ValueError(below)) == below.split("\n  more")[0].replace("\n   ", "")
+    assert first_line(ValueError("one\ntwo")) == "one"

@@ -149,6 +149,17 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
             "name": "${${metric}:HOME}",
         },
         "theirs/calls.yaml": {"defaults": ["train", "_self_"], "hydra": {"callbacks": {"a": {}}}},
+        "theirs/writes.yaml": {"defaults": ["train", "_self_"], "hydra": {"output_subdir": "../a"}},
+        "theirs/makes.yaml": {
+            "defaults": ["train", "_self_"],
+            "hydra": {"sweep": {"subdir": "../a"}},
+        },
+        "theirs/runs.yaml": {"defaults": ["train", "_self_"], "hydra": {"mode": "RUN"}},
+        "theirs/imports.yaml": {
+            "defaults": ["train", "_self_"],
+            "hydra": {"searchpath": ["pkg://my_package"]},  # which ends the process
+            "data": content["data"],
+        },
     }.items():
         Path(path).parent.mkdir(exist_ok=True)
         Path(path).write_text(yaml.safe_dump(texts, sort_keys=False))
@@ -162,6 +173,9 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
         ["train", *theirs, "nests"],
         ["train", "-m", *theirs, "asks", "seed=0,1"],
         ["train", "-m", *theirs, "calls", "seed=0,1"],
+        ["train", "-m", *theirs, "writes", "seed=0,1"],
+        ["train", "-m", *theirs, "makes", "seed=0,1"],
+        ["train", "-m", *theirs, "runs", "seed=0,1"],
     ):
         with pytest.raises(RunError, match="HEADSCOPE_ALLOW_CODE=1"):
             main.run(words[0], words[1:])
@@ -173,6 +187,7 @@ def test_no_folder_names_code_for_a_command_that_was_not_asked_for_it(
     assert main.run("train", ["-m", "name=jobs", *theirs, "best", "seed=0"]) == 2
     (failure,) = Path("outputs/jobs").glob("*/failure.json")
     assert "names Python code to be run: data.path=my_package:load" in failure.read_text()
+    assert main.run("train", ["-m", "name=imports", *theirs, "imports", "seed=0"]) == 2
     line = compose.parse(["resume=started", "data.path=my_package:load"], TrainConfig)
     compose.check_code(line, compose.compose(line))  # what you have typed is yours
 

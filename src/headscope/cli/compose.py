@@ -35,7 +35,8 @@ SHORT = {"-h": "--help", "-m": "--multirun", "-c": "--cfg"}
 SHORT |= {"-cd": "--config-dir", "-cn": "--config-name"}
 QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 FLAGS = ("--help", "--multirun")
-HYDRA_KEYS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "env")
+CALLED = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "env")
+HYDRA_KEYS = (*CALLED, "mode", "run", "sweep", "output_subdir")  # and where it writes
 # Such as ${oc.env:HOME}, or ${${a}:HOME}, which has the name of what it calls from elsewhere.
 RESOLVER = re.compile(r"\$\{[^{}]*(?::|\$\{)[^}]*")
 OPTIONS_WITH_VALUE = ("--cfg", "--config-dir", "--config-name")
@@ -175,7 +176,7 @@ def check_code(line: CommandLine, content: dict[str, Any]) -> None:
 
 
 def check_hydra(line: CommandLine) -> None:
-    """Raise a RunError if a file of --config-dir changes what Hydra calls or logs in a sweep."""
+    """Raise a RunError if a file of --config-dir changes what Hydra calls or writes in a sweep."""
     if "--config-dir" not in line.options or os.environ.get(ALLOW) == "1":
         return
     single = [entry for entry in line.overrides if not entry.is_sweep_override()]
@@ -193,7 +194,7 @@ def check_hydra(line: CommandLine) -> None:
         if changed := [key for key in expected if found[key] != expected[key]]:
             raise RunError(
                 f"--config-dir={line.options['--config-dir']}: changes hydra.{changed[0]}, which "
-                f"can run any code; if you trust it, set {ALLOW}=1"
+                f"can run any code or write anywhere; if you trust it, set {ALLOW}=1"
             )
 
 

@@ -14,13 +14,14 @@ import time
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -59,6 +60,7 @@ TABLE = "sweep.csv"
 BEST = "best.yaml"
 RESULTS = ("test_accuracy", "test_macro_f1", "tfidf_accuracy", "seconds")
 ON_SCREEN = ("test_accuracy", "tfidf_accuracy", "seconds")  # in 80 columns, beside what ranks
+MOST_JOBS = 10_000  # in memory 10 KB each
 MOST_COLUMNS = 2  # of settings; the values of more, or of wider ones, stand below the table
 Table = Any  # a DataFrame of pandas, which is heavy: this module is imported before `--help`
 
@@ -67,14 +69,16 @@ def run_sweep(line: compose.CommandLine) -> int:
     """Run a job for every combination of values; return the highest exit code of the jobs."""
     if "--help" in line.options or "--cfg" in line.options:
         raise ConfigError("-m: expected no --help or --cfg; leave one of them out")
+    _check_number(line.overrides)
+    compose.check_hydra(line)
     folder, made = _sweep_folder(line.overrides)
     check_links(folder)
     started = time.time()
     last = {entry.key_or_group: entry for entry in line.overrides}.items()
     fixed = [key for key, entry in last if not entry.is_sweep_override()]
     compose.store_defaults(line.schema)
-    compose.check_hydra(line)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
+    options.append("hydra.searchpath=[]")  # a file of --config-dir names no package to import
     sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not in Hydra's words and exit code
     launch = hydra.main(version_base="1.3", config_path=str(compose.CONFIGS), config_name="train")
@@ -100,6 +104,27 @@ def run_sweep(line: compose.CommandLine) -> int:
     failed = folder.glob(f"*/{FAILURE}")
     failures = [path for path in failed if finished_metrics(path.parent) is None]
     return max((read_json(path, dict)["exit_code"] for path in failures), default=0)
+
+
+def _check_number(overrides: Collection[Override]) -> None:
+    """Raise a ConfigError for more jobs than a sweep may have, before Hydra lists them.
+
+    To another sweeper a range is a space to search.
+    """
+    if any(entry.key_or_group == "hydra/sweeper" for entry in overrides):
+        return
+    jobs = 1
+    for entry in overrides:
+        sweep = entry.value()
+        if isinstance(sweep, RangeSweep) and not sweep.step:
+            raise ConfigError(f"{entry.key_or_group}: expected a step, got 0; leave it out")
+        values = sweep.range() if isinstance(sweep, RangeSweep) else getattr(sweep, "list", [])
+        jobs *= max(1, sum(1 for _ in islice(values, MOST_JOBS + 1)))
+        if jobs > MOST_JOBS:
+            raise ConfigError(
+                f"{entry.key_or_group}: expected at most {MOST_JOBS:,} jobs in a sweep, got "
+                f"{jobs:,} or more; give fewer values, or more sweeps"
+            )
 
 
 def _sweep_folder(overrides: Iterable[Override]) -> tuple[Path, list[Path]]:

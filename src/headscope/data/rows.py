@@ -6,7 +6,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ ENCODINGS = ("cp932", "cp1252", "utf-8")  # of Excel in Japan, in Europe and Ame
 
 BYTES = re.compile("binary")  # types of pyarrow: neither csv nor JSON has such values
 ROWS_AT_A_TIME = 1_024  # of a parquet file
+MOST_OWN = 2**20  # rows of a file of ours, as many as a spreadsheet has
 
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
 COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
@@ -178,16 +179,19 @@ def read_own(path: str, column: str, fits: Callable[[list[Row]], bool]) -> list[
     problem = None
     for encoding, separator in product(("utf-8", "cp932", "cp1252"), (None, ";", "\\t")):
         try:
-            rows = [*read_rows(path, encoding=encoding, separator=separator, keys="")]
+            found = read_rows(path, encoding=encoding, separator=separator, keys="")
+            rows = [*islice(found, MOST_OWN + 1)]
         except DataError as error:
             problem = problem or error
             continue
+        if len(rows) > MOST_OWN:
+            raise DataError(f"{path}: expected at most {MOST_OWN:,} rows, got more; split it")
         if rows and column not in rows[0]:
             has = listed([*rows[0]])
             problem = problem or DataError(f"{path}: expected a column {column!r}, got {has}")
         elif fits(rows):
             return rows
-        else:
+        elif not readable:
             readable.append(rows)
     if not readable:
         assert problem is not None

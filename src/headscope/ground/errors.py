@@ -95,8 +95,10 @@ def existing_runs(run: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, at most 300 characters."""
-    return str(error).strip().partition("\n")[0][:300]
+    """Return an error's first line, and the next one after a colon: at most 300 characters."""
+    first, _, others = str(error).strip().partition("\n")
+    more = others.strip().partition("\n")[0] if first.endswith(":") else ""
+    return f"{first} {more}".rstrip()[:300]
 
 
 @contextmanager

@@ -155,8 +155,8 @@ def reading(path: Path, folder: Path | None = None) -> Iterator[None]:
     By default the folder is the file's. UserError and MemoryError pass.
     """
     run = f"run={folder or path.parent}"
-    if path.is_fifo():  # reading it would wait
-        raise RunError(f"{run}: {path.name} is damaged: it is a pipe; {TRY_ANOTHER}")
+    if path.exists() and not (path.is_file() or path.is_dir()):  # reading it may have no end
+        raise RunError(f"{run}: {path.name} is damaged: it is a pipe or a device; {TRY_ANOTHER}")
     try:
         yield
     except (UserError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):

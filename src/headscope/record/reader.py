@@ -37,6 +37,7 @@ TYPES = {
 MOST_MIB_INDEX = 8  # read whenever it has changed
 MOST_MIB_ARRAYS = 256  # of a text: weights and maps of 12 x 12 heads over 512 tokens are 144
 MOST_MIB_NUMBERS = 4  # of the heads, which become lists
+MOST_LISTS = 2**20  # that they become; those of an array of no size take memory too
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -144,6 +145,8 @@ def nested(array: np.ndarray) -> Any:
     """Return the array as nested lists for JSON, with None for NaN and infinity."""
     if array.dtype.kind not in "biufU":
         raise ValueError(f"expected numbers or text, got {array.dtype}")
+    if array.ndim * math.prod(max(size, 1) for size in array.shape[:-1]) > MOST_LISTS:
+        raise ValueError(f"expected at most {MOST_LISTS:,} lists of numbers, got {array.shape}")
     values = array.astype(object)
     if array.dtype.kind == "f":
         values[~np.isfinite(array)] = None
