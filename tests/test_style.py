@@ -8,7 +8,8 @@ as much as these had allowed. The docs got 900 words more for the tables of accu
 while the suite of operations went (-1,190 lines): for one encoder into which seven families open
 (+1,600, with the sums written out), the claims of verify that hold them (+240), models that are not
 ours (+450: what comes of the text is no bias), damage and limits (+350); in JavaScript for three
-tokenizers, the opened network and the flow of the first screen.
+tokenizers, the opened network and the flow of the first screen. A fourth time for what new users
+asked: two runs compared, patching and resampling, a task for heads, no English on Japanese screens.
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -30,11 +31,11 @@ from headscope.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 26_100,
-    "lines of JavaScript and CSS": 7_550,
-    "nodes": 189_000,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 23_900,
-    "English words of the docs": 20_200,
+    "lines of Python": 26_900,
+    "lines of JavaScript and CSS": 8_000,
+    "nodes": 197_200,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 24_300,
+    "English words of the docs": 19_900,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.5,

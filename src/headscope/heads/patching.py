@@ -148,7 +148,9 @@ def effect_table(
     for kind in KINDS:
         losses = [_losses(model, batches, objective, (head,), others[kind]) for head in heads]
         changes = np.stack(losses) - whole  # [A, N]
-        error = changes.std(axis=1, ddof=1) / n**0.5 if n > 1 else np.full(len(heads), np.inf)
+        error = np.full(len(heads), np.inf)  # of one text nothing is known
+        if n > 1:
+            error = changes.std(axis=1, ddof=1) / n**0.5
         half = student_t.ppf((1 + CONFIDENCE) / 2, max(1, n - 1)) * error
         mean = changes.mean(axis=1)
         columns |= {kind: mean, f"{kind} low": mean - half, f"{kind} high": mean + half}

@@ -47,7 +47,7 @@ function truncated(texts, limit) {
   return texts.map((tokens, at) => tokens.slice(0, most[at]));
 }
 
-/* Tokens with all that NFKC joins to their letters, up to the next token: é, written as e and a mark. */
+/* Tokens with all that NFKC joins to their letters, up to the next token: é, as e and a mark. */
 function whole(text, tokens, joined) {
   if (!joined.test(text)) return tokens;
   const starts = new Set(tokens.map(({ start }) => start));
