@@ -7,7 +7,7 @@ import { Thumbnail, Scale, mapOf, mostOf } from "./map.js";
 import { Panel, button, classLabel, formatSigned, isolated, legible, percent } from "./parts.js";
 import { html, useEffect } from "./preact.js";
 import { shortName } from "./ribbons.js";
-import { headKey, placeOf } from "./store.js";
+import { headKey, isFirstLayer, placeOf } from "./store.js";
 import { parts, t } from "./strings.js";
 import { Switch, switches } from "./switch.js";
 import { named } from "./told.js";
@@ -73,7 +73,10 @@ function addsLine(store, found) {
   const total = formatSigned(found.shown.total);
   const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
   const said = parts`What it finds adds ${number} of ${total} for ${first} over ${second}`;
-  return most.length > 0 ? [said, parts`, most through ${most}.`] : [said, "."];
+  if (most.length === 0) return [said, "."];
+  // It may look at [CLS] alone: the places hold what lower layers have brought there.
+  return isFirstLayer(store.index.layers, layer) ? [said, parts`, most through ${most}.`]
+    : [said, parts`, most through ${most}, which lower layers have brought to where it looks.`];
 }
 
 /* What it brings over many texts. */

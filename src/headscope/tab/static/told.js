@@ -57,6 +57,8 @@ const SENTENCES = [
     (${d} to ${e} points).`,
   p`Heads are not shown to help: on ${a} other texts accuracy is ${b} % with all and ${c} % without
     any (${d} to ${e} points).`,
+  p`Too few texts to tell how many heads are enough: on ${a} other texts accuracy is ${b} % with all
+    and ${c} % without any (${d} to ${e} points).`,
   p`Too few texts to tell whether heads help: on ${a} other texts accuracy is ${b} % with all and
     ${c} % without any (${d} to ${e} points).`,
   p`On ${a} other texts the network without heads keeps ${b} of ${c} % (${d} to ${e} points).`,
@@ -129,11 +131,11 @@ export function named(name) {
 /* Sentences of Python's; what is none of the known is shown as it is. */
 export function told(text) {
   if (language === "en") return text;
-  return matched(SENTENCES, text) ?? text.split(/(?<=\.) /).map(toldOne).join("");
-}
-
-function toldOne(text) {
-  return matched(SENTENCES, text) ?? text;
+  // One by one first: what stands in the place of a number could else reach into the next sentence.
+  const sentences = text.split(/(?<=\.) /);
+  const each = sentences.map((sentence) => matched(SENTENCES, sentence));
+  const whole = each.includes(null) ? matched(SENTENCES, text) : null;
+  return whole ?? each.map((known, at) => known ?? sentences[at]).join("");
 }
 
 function matched(patterns, text) {
