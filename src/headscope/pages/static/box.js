@@ -58,7 +58,8 @@ function changeOf({ dtype, change }) {
   const most = (100 * change.most).toFixed(1);
   const title = t`how far probabilities of validation texts change, and how many classes`;
   return html`<span title=${title}>
-    ${t`weights in ${bits} bits: ≤ ${most} points, ${count(change.labels)} of ${count(change.texts)}`}
+    ${t`weights in ${bits} bits change ${count(change.labels)} of ${count(change.texts)} answers, shares
+      by ≤ ${most} points`}
   </span>`;
 }
 
