@@ -34,8 +34,8 @@ from headscope.ground.files import home, read_json
 from headscope.ground.plain_rows import Row, from_csv_cell
 from headscope.ground.tables import csv_cell, write_frame
 from headscope.ground.terminal import show_line
-from headscope.model.objective import Answer
-from headscope.pages.shown_run import ShownRun, as_labels, load_shown
+from headscope.model.objective import Answer, as_labels
+from headscope.pages.shown_run import ShownRun, load_shown
 from headscope.record.explanation import signed
 from headscope.record.schema import label_text
 from headscope.record.words import certain

@@ -315,6 +315,11 @@ def read_at_first(model: nn.Module) -> frozenset[str]:
 # Ablating
 
 
+def every_head(model: nn.Module) -> list[tuple[str, int]]:
+    """Return all heads of a model, each by its layer's name and its number."""
+    return [(name, head) for name, count in headed_layers(model).items() for head in range(count)]
+
+
 def layer_of(num_heads: Mapping[str, int], layer: int | str, head: int) -> str:
     """Return the name of a layer, given by name or number; ValueError if it has no such head."""
     names = dict(enumerate(num_heads))

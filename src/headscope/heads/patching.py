@@ -25,7 +25,14 @@ from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
 from headscope.heads import capture
-from headscope.heads.capture import Change, device_of, eval_mode, headed_layers, logits_of
+from headscope.heads.capture import (
+    Change,
+    device_of,
+    eval_mode,
+    every_head,
+    headed_layers,
+    logits_of,
+)
 from headscope.model.objective import Objective
 from headscope.record.explanation import head_names
 
@@ -78,15 +85,19 @@ def ablate(
 def projections(model: nn.Module) -> dict[str, nn.Module]:
     """Return the output projection of each layer; ValueError without one."""
     layers = dict(model.named_modules())
-    found = {
-        name: getattr(layers.get(name), "output_projection", None) for name in headed_layers(model)
-    }
-    foreign = [name for name, projection in found.items() if projection is None]
+    found: dict[str, nn.Module] = {}
+    foreign = []
+    for name in headed_layers(model):
+        projection = getattr(layers.get(name), "output_projection", None)
+        if projection is None:
+            foreign.append(name)
+        else:
+            found[name] = projection
     if foreign or not found:
         raise ValueError(
             f"model: expected layers of headscope, whose heads can be patched, got {foreign}"
         )
-    return found  # type: ignore[return-value]
+    return found
 
 
 def head_outputs(model: nn.Module, inputs: Sequence[Any]) -> Outputs:
@@ -140,7 +151,7 @@ def effect_table(
         ends of its 95 % interval (Student's t) as `zero low`, `zero high`; and `n` texts.
     """
     layers = headed_layers(model)
-    heads = [(name, head) for name, count in layers.items() for head in range(count)]
+    heads = every_head(model)
     others = _others(model, batches, seed)
     columns: dict[str, Any] = {"head": head_names([*layers], [*layers.values()])}
     whole = _losses(model, batches, objective, (), [{} for _ in batches])

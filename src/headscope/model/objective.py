@@ -21,6 +21,11 @@ PerClass = Float[Tensor, " C"]
 Answer = str | list[str]  # what a text is predicted to have: the name of a class, or names
 
 
+def as_labels(answer: Answer) -> list[str]:
+    """Return the classes of a text as a list."""
+    return [answer] if isinstance(answer, str) else answer
+
+
 class SingleLabel:
     """A text has one of C classes, labels [B]: softmax, and cross-entropy in nats."""
 

@@ -10,7 +10,7 @@ import torch
 
 from headscope.data.batching import TextBatches, by_length
 from headscope.ground.files import home
-from headscope.model.objective import Answer
+from headscope.model.objective import Answer, as_labels
 from headscope.pages.stored import Dtype
 from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
@@ -94,11 +94,6 @@ class ShownRun(Run):
         from headscope.heads.patching import effect_table  # here: it imports scipy.stats
 
         return effect_table(self.model, batches, self.objective, seed)
-
-
-def as_labels(answer: Answer) -> Sequence[str]:
-    """Return the labels of a text as a list."""
-    return [answer] if isinstance(answer, str) else answer
 
 
 def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:

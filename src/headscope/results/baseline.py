@@ -25,7 +25,7 @@ from headscope.data.splits import limited
 from headscope.data.units import CHARACTERS, KATAKANA
 from headscope.ground.errors import ConfigError, DataError, first_line, warn
 from headscope.heads.answer import paired_interval, points
-from headscope.heads.capture import ablate, headed_layers
+from headscope.heads.capture import ablate, every_head
 from headscope.model.objective import (
     ONE_CLASS,
     Classes,
@@ -144,13 +144,12 @@ def averages_in_place_of_attention(model: nn.Module) -> AbstractContextManager[N
     What makes queries and keys gets no gradient; values and all else learn as they are. ConfigError
     for a model whose heads cannot be changed.
     """
-    layers = headed_layers(model)
-    if not layers:
+    heads = every_head(model)
+    if not heads:
         raise ConfigError(
             "control: expected null with this checkpoint, whose model does not use transformers' "
             "AttentionInterface; leave it out"
         )
-    heads = [(name, head) for name, count in layers.items() for head in range(count)]
     return ablate(model, dict.fromkeys(heads, "uniform"))
 
 

@@ -26,7 +26,7 @@ from headscope.ground.files import home
 from headscope.ground.plain_rows import as_text
 from headscope.heads.capture import capture, device_of, eval_mode, is_observed
 from headscope.heads.contributions import explain
-from headscope.model.objective import Objective, Reading
+from headscope.model.objective import Objective, Reading, as_labels
 from headscope.model.running import lock_of
 from headscope.record.explanation import Explanation
 from headscope.record.schema import label_text
@@ -175,9 +175,8 @@ class Run:
         predictions = []
         is_unfamiliar = self.unfamiliar(texts).tolist()
         for answer, row, is_odd in zip(answers, shares.tolist(), is_unfamiliar, strict=True):
-            labels = [answer] if isinstance(answer, str) else answer
             by_name = dict(zip(self.labels, row, strict=True))
-            predictions.append(Prediction(labels, by_name, is_odd))
+            predictions.append(Prediction(as_labels(answer), by_name, is_odd))
         return predictions
 
     def maps(self, texts: Sequence[TextOrPair]) -> list[dict[str, Float[Tensor, "H Q K"]]]:
