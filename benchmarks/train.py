@@ -2,7 +2,7 @@
 
     python benchmarks/train.py                                # about 4 minutes on one core; needs transformers
     python benchmarks/train.py --device cuda --size base
-    python benchmarks/train.py --checkpoint MiniLM            # its folder: fine-tuned, 3 minutes
+    python benchmarks/train.py --checkpoint MiniLM            # its folder: fine-tuned, 10 minutes
 
 Prints two tables: milliseconds and memory of a step of two networks of equal size, in float32 and, where there are
 instructions for it, bfloat16, without and with dropout on attention weights; and milliseconds of our attention layer

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,9 +23,11 @@ import headscope.__main__
 import headscope.training.train
 from headscope.cli import main as cli
 from headscope.cli import sweep
+from headscope.cli.compose import parse_override
 from headscope.cli.sweep import Job
 from headscope.ground.signals import Stopped, signals_taken
 from headscope.runs.folder import save_config
+from headscope.settings.checks import command
 from headscope.settings.config import TrainConfig
 
 
@@ -439,3 +442,16 @@ def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(headscope.training.train, "train", lambda config: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["train"])
+
+
+@pytest.mark.parametrize("is_sweep", [False, True])
+@pytest.mark.parametrize(
+    "name", ["a.csv", "it's, a=b.csv", 'my "best" {1}\\', "日本 語.csv", "null", ""]
+)
+def test_a_command_to_copy_is_read_back_by_the_shell_and_hydra_as_it_was_meant(
+    name: str, is_sweep: bool
+) -> None:
+    values = {"data.path": name, "data.validation_split": None, "data.drop_empty": True}
+    words = shlex.split(command("headscope train", **values))[2:]
+    read = [parse_override(word, TrainConfig, is_sweep) for word in words]
+    assert {each.key_or_group: each.value() for each in read} == values

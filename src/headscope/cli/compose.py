@@ -24,7 +24,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line, shown
 from headscope.ground.files import home
-from headscope.settings.checks import check, flatten, is_text, keys, similar_keys, unknown_key
+from headscope.settings.checks import (
+    check,
+    flatten,
+    is_text,
+    keys,
+    quote,
+    similar_keys,
+    unknown_key,
+)
 from headscope.settings.config import TrainConfig
 from headscope.settings.extension import ALLOW, check_allowed, import_paths_in
 
@@ -117,12 +125,6 @@ def as_text(value: str, is_sweep: bool) -> str:
     texts = re.findall(f"(?:{QUOTED}|[^,])+", value) if is_sweep and value else [value]
     is_literal = re.compile(f"null|{QUOTED}", re.DOTALL).fullmatch
     return ",".join(text if is_literal(text) else quote(text) for text in texts)
-
-
-def quote(value: str) -> str:
-    """Return a text in the quotes of Hydra's grammar."""
-    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # backslashes count in front of a quote alone
-    return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
 
 
 def groups(schema: Any) -> dict[str, list[str]]:

@@ -28,7 +28,7 @@ from headscope.ground.tables import write_rows
 from headscope.ground.terminal import Bar, plain_table, show_line, terminal
 from headscope.runs.run import Run, load_run
 from headscope.runs.texts import own_corpus
-from headscope.settings.checks import override
+from headscope.settings.checks import command, override
 from headscope.settings.commands import LabelsConfig
 from headscope.training.train import train
 
@@ -85,7 +85,7 @@ def _show(console: Console, output: str, found: DataFrame) -> None:
         lines += [
             "delete the rows whose label is right, write the right class into the column",
             "corrected of others, and train again; rows without a correction are left out:",
-            f"    headscope train ... data.drop_rows={output}",
+            f"    {command('headscope train ...', **{'data.drop_rows': output})}",
         ]
     show_line(console, "\n".join(lines))
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Collection, Container, Iterable, Sequence
@@ -49,7 +50,7 @@ from headscope.ground.files import (
 )
 from headscope.ground.signals import Stopped, continued, end, signals_taken
 from headscope.ground.tables import write_frame
-from headscope.settings.checks import check, override, validate
+from headscope.settings.checks import check, override, quote, validate
 from headscope.settings.config import LESS_IS_BETTER, TrainConfig, is_run, read_config
 from headscope.settings.extension import check_allowed, import_paths_in
 
@@ -79,7 +80,7 @@ def run_sweep(line: compose.CommandLine) -> int:
     compose.store_defaults(line.schema)
     options = [word for name, value in line.options.items() for word in (name, value) if word]
     options.append("hydra.searchpath=[]")  # a file of --config-dir names no package to import
-    sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={compose.quote(str(folder))}"]
+    sys.argv[1:] = [*options, *line.words, f"++hydra.sweep.dir={quote(str(folder))}"]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not in Hydra's words and exit code
     launch = hydra.main(version_base="1.3", config_path=str(compose.CONFIGS), config_name="train")
     try:
@@ -346,9 +347,9 @@ def show_table(folder: Path, console: Any = None) -> None:
         show_line(console, "a job that you no longer want leaves the table with its folder")
     show_line(console, f"all scores: {folder}/{TABLE}")
     if (folder / BEST).exists():
-        command = f"headscope train --config-dir {folder} --config-name best"
+        command = f"headscope train --config-dir {shlex.quote(str(folder))} --config-name best"
         show_line(console, "best again: ", command)
-    show_line(console, "now look:   ", f"tensorboard --logdir {folder}")
+    show_line(console, "now look:   ", f"tensorboard --logdir {shlex.quote(str(folder))}")
     jobs = best_jobs(groups)
     show_line(console, verdict(folder, jobs) if jobs else "no configuration is done")
 

@@ -23,6 +23,7 @@ from headscope.results.metrics import (
     Results,
 )
 from headscope.results.scores import SCORES, Scores
+from headscope.settings.checks import command
 from headscope.settings.config import REPORT, DataConfig
 
 MOST_CLASSES = 12  # a wider confusion matrix does not fit on a screen; TensorBoard has it
@@ -88,7 +89,7 @@ def show_results(console: Console, results: Results) -> None:
     parent = Path(results.config.outputs_dir)
     if not results.folder.resolve().is_relative_to(parent.resolve()):  # the run has moved
         parent = results.folder.parent
-    show_line(console, "now look:   ", f"tensorboard --logdir {parent}")
+    show_line(console, "now look:   ", f"tensorboard --logdir {shlex.quote(str(parent))}")
 
 
 def _comparisons(results: Results) -> Iterator[str]:
@@ -110,31 +111,31 @@ def what_would_help(results: Results) -> str:
     if count < FEW_TO_LEARN and results.config.model.checkpoint[1] is None:
         return (
             f"{count} training texts are few; if they are English, a pretrained encoder is likely "
-            f"to be better: headscope train experiment=pretrained {words_of(results.config.data)}"
+            f"to be better: {_on_same_texts('experiment=pretrained', results.config.data)}"
         )
     baseline = results.compared.get("baseline")
     if baseline is None or baseline.differences["accuracy"][2] >= 0:
         return ""
     ways = ["more texts"]
-    command = f"headscope train -m sweep=choose {words_of(results.config.data)}"
+    tried = _on_same_texts("-m sweep=choose", results.config.data)
     if results.facts_of_data.get(UNREAD, 0) > LITTLE:
         ways.insert(0, "longer texts")
-        command += f" data.max_length=auto,{2 * results.config.data.most_tokens}"
+        tried += f" data.max_length=auto,{2 * results.config.data.most_tokens}"
     if results.config.model.checkpoint[1] is None:
         ways.insert(0, "a pretrained encoder")
-    tries = f": {command}" if len(ways) > 1 else ""
+    tries = f": {tried}" if len(ways) > 1 else ""
     return f"TF-IDF is better here, by more than its interval: {', '.join(ways)} may help{tries}"
 
 
-def words_of(data: DataConfig) -> str:
-    """Return the words of a command that name the same texts."""
+def _on_same_texts(words: str, data: DataConfig) -> str:
+    """Return a command that trains on the same texts."""
     usual = DataConfig()
-    changed = ["data=files", f"data.path={data.path}"]
+    changed = {"data": "files", "data.path": data.path}
     for name in (field.name for field in fields(DataConfig)):
         value = getattr(data, name)
         if name not in ("path", "max_length") and value != getattr(usual, name):
-            changed.append(f"data.{name}={value}")
-    return " ".join(map(shlex.quote, changed))
+            changed[f"data.{name}"] = value
+    return command(f"headscope train {words}", **changed)
 
 
 def show_heads(

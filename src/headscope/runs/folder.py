@@ -44,6 +44,7 @@ from headscope.ground.files import read_text, reading, write_atomic, write_text
 from headscope.ground.mecab import write_tokenizer_json
 from headscope.model.running import Undrawn
 from headscope.runs.setup import LEARNED, NGRAMS, Chosen, Classifier, Setup, kept_settings
+from headscope.settings.checks import command, resume_command
 from headscope.settings.config import REPORT, REPORT_WORDS, TrainConfig, is_run
 from headscope.settings.extension import is_import_path
 
@@ -185,15 +186,15 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
     if not path.exists():
         raise RunError(
             f"run={folder}: has no {WEIGHTS}, so it did not finish; resume it: "
-            f"headscope train resume={folder}"
+            + resume_command(folder)
         )
     with reading(path):
         metadata, tensors = _read(path)
         if "chosen" not in metadata and (folder / "config.json").is_file():
             raise RunError(
                 f"run={folder}: expected a run, got a model of transformers; look at it by "
-                f"headscope.show in Python, or fine-tune it: headscope train "
-                f"model.path={folder}"
+                f"headscope.show in Python, or fine-tune it: "
+                + command("headscope train", **{"model.path": folder})
             )
         digest = metadata.get(DIGEST, "")
         tensors |= _read_private(folder, digest)

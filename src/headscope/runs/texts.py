@@ -16,7 +16,7 @@ from headscope.ground.errors import ConfigError, DataError, RunError, listed
 from headscope.model.objective import Answer, Objective
 from headscope.runs.run import Run
 from headscope.runs.setup import Digests, Setup
-from headscope.settings.checks import check
+from headscope.settings.checks import check, resume_command
 from headscope.settings.commands import LabelledTextsConfig
 from headscope.settings.config import ROLES
 
@@ -62,7 +62,7 @@ def own_corpus(run: Run, roles: Sequence[str] = ROLES) -> Corpus:
         if path and Path(path).is_absolute() and not Path(path).exists():
             raise DataError(
                 f"{path}: is gone, which run={run.folder} was trained on; if it has moved, tell "
-                f"the run: headscope train resume={run.folder} data.path=..."
+                f"the run: {resume_command(run.folder)} data.path=..."
             )
     corpus = load_corpus(data)
     digests = {role: digests_of_split(corpus.splits[role]) for role in roles}

@@ -5,6 +5,7 @@ A message has the form `key: expected Y, got X; remedy`, in pydantic's words whe
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
@@ -29,6 +30,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
+PLAIN = re.compile(r"[\w./@+-]+( [\w./@+-]+)*")  # a value that Hydra reads without quotes, in a sweep too
 ELSEWHERE = {  # names of other libraries -> ours
     "lr": "learning_rate",
     "epochs": "max_epochs",
@@ -212,3 +214,28 @@ def format_conflicts(encoding: str, separator: str | None, prefix: str) -> Confl
     if separator is not None and not re.fullmatch(r'\\t|[^"\r\n]', separator):
         example = rf'"{prefix}separator=;" or, for a tab, "{prefix}separator=\t"'
         yield "separator", "one character", f"give {example}"
+
+
+def quote(value: str) -> str:
+    """Return a text in the quotes of Hydra's grammar."""
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', value)  # backslashes count in front of a quote alone
+    return '"' + re.sub(r"(\\+)$", r"\1\1", escaped) + '"'
+
+
+def command(words: str, **values: object) -> str:
+    """Return a command to copy: `words`, then key=value, as Hydra and a shell read them back."""
+    named = [f"{key}={_as_word(value)}" for key, value in values.items()]
+    return " ".join([words, *map(shlex.quote, named)])
+
+
+def resume_command(folder: str | os.PathLike[str]) -> str:
+    """Return the command that resumes a run."""
+    return command("headscope train", resume=folder)
+
+
+def _as_word(value: object) -> str:
+    if value is None:
+        return "null"
+    text = str(value)
+    is_literal = PLAIN.fullmatch(text) and text.lower() != "null"
+    return text if is_literal or not isinstance(value, str | os.PathLike) else quote(text)

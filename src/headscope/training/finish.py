@@ -36,6 +36,7 @@ from headscope.results.metrics import (
 )
 from headscope.runs.run import Run
 from headscope.runs.texts import texts_and_labels
+from headscope.settings.checks import command, resume_command
 from headscope.settings.config import REPORT, REPORT_WORDS
 from headscope.training.fit import fit, logits_of
 from headscope.training.module import build_module
@@ -77,14 +78,14 @@ class Step:
         title: what is done, while it is done.
         do: does it, and completes the results.
         is_wanted: whether the settings ask for it.
-        later: the command that does it later, of the run folder.
+        later: makes the command that does it later, of the run folder.
     """
 
     name: str
     title: str
     do: Callable[[Trained, Bar], None]
     is_wanted: Callable[[Prepared], bool]
-    later: str = "headscope train resume={folder}"
+    later: Callable[[Path], str] = resume_command
 
 
 def finish(
@@ -100,7 +101,7 @@ def finish(
             with prepared.timed(step.name), phase(step.title) as bar:
                 step.do(trained, bar)
         except Exception as error:
-            later = step.later.format(folder=results.folder)
+            later = step.later(results.folder)
             results.failed[step.name] = f"{message_of(error)}; do it later: {later}"
         results.pending.remove(step.name)
         results.seconds["everything"] = time.perf_counter() - prepared.start
@@ -242,6 +243,6 @@ STEPS = (
         "words of each class",
         _add_words,
         _inspects,
-        "headscope report run={folder} output={folder}/report.html",
+        lambda folder: command("headscope report", run=folder, output=folder / REPORT),
     ),
 )

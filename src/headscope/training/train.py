@@ -14,6 +14,7 @@ from headscope.ground.signals import Stopped
 from headscope.ground.terminal import Bar, terminal
 from headscope.results.console import show_facts, show_results
 from headscope.results.metrics import Results
+from headscope.settings.checks import resume_command
 from headscope.settings.config import TrainConfig, is_run
 from headscope.training.distributed import broadcast, is_rank_zero, joined
 from headscope.training.evaluate import evaluate
@@ -50,7 +51,7 @@ def train(config: TrainConfig, console: Console | None = None) -> Results | None
                 raise SystemExit(stopped.code) from None
             is_own = console is None or not console.quiet  # a fold of `labels` is not resumed
             if is_run(folder) and is_own:
-                stopped.said += f"; resume it: headscope train resume={folder}"
+                stopped.said += f"; resume it: {resume_command(folder)}"
             if stopped.number == signal.SIGINT:
                 raise KeyboardInterrupt(str(stopped)) from None
             raise

@@ -1,7 +1,7 @@
 /* Scores of the texts, and of validation where only the surer ones get a label. */
 
 import { page } from "./api.js";
-import { Fold, Panel, button, formatSigned, percent, percentOf, rounded } from "./parts.js";
+import { Fold, Panel, button, formatSigned, percentOf, rounded } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
 import { count, t } from "./strings.js";
 import { told } from "./told.js";
@@ -94,10 +94,11 @@ function scoresOf(texts, known) {
   const [low, high] = interval(right, known.length).map(rounded);
   const pairs = known.map((at) => [texts.given[at], texts.predicted[at]]);
   const accuracy = [html`<b>${percentOf(right, known.length)}</b>`, ` ${t`(${low} to ${high})`}`];
-  const rows = [[t`this run`, accuracy, percent(macroF1(pairs, texts.answers.length))]];
+  const rows = [[t`this run`, accuracy, percentOf(macroF1(pairs, texts.answers.length), 1)]];
   const { baseline } = texts;
   if (baseline) {
-    rows.push([told(baseline.name), percent(baseline.accuracy), percent(baseline.macro_f1)]);
+    const scores = [baseline.accuracy, baseline.macro_f1].map((score) => percentOf(score, 1));
+    rows.push([told(baseline.name), ...scores]);
     const { accuracy: points, macro_f1: ofF1 } = baseline.differences;
     rows.push([t`difference in points`, ...[points, ofF1].map(differenceOf)]);
   }
