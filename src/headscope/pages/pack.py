@@ -7,6 +7,7 @@ by name: LivePageError.
 
 import base64
 import gzip
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,10 @@ def gauss_lobatto(num_layers: int) -> list[tuple[float, float]]:
 
 def too_large(size: float, max_mb: float) -> LivePageError:
     """Return what is raised of a page of `size` MB."""
-    return LivePageError(f"max_mb: expected at least {size:.1f} for this run, got {max_mb:g}")
+    return LivePageError(
+        f"its network takes {size:.1f} MB, more than {max_mb:g}; "
+        f"headscope page max_mb={math.ceil(size)} writes it"
+    )
 
 
 def _architecture(run: "Run") -> Architecture:

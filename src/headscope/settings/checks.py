@@ -30,7 +30,7 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 MOST = 10**9  # of integers without a bound of their own: more is a slip, or does not fit 64 bits
 Conflicts = Iterator[tuple[str, ...]]  # key, what was expected, and perhaps a remedy
 BAD = re.compile("[\0\ud800-\udfff]")
-PLAIN = re.compile(r"[\w./@+-]+( [\w./@+-]+)*")  # a value that Hydra reads without quotes, in a sweep too
+PLAIN = re.compile(r"[\w./@+-]+( [\w./@+-]+)*")  # what Hydra reads without quotes
 ELSEWHERE = {  # names of other libraries -> ours
     "lr": "learning_rate",
     "epochs": "max_epochs",

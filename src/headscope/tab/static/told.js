@@ -107,7 +107,7 @@ const SENTENCES = [
   p`TF-IDF (words ${a}-${b}) + logistic regression`,
   p`TF-IDF (characters ${a}-${b}) + logistic regression`,
   p`TF-IDF (${a}) + logistic regression on ${b} of ${c} training texts`,
-  p`max_mb: expected at least ${a} for this run, got ${b}`,
+  p`its network takes ${a} MB, more than ${b}; headscope page max_mb=${c} writes it`,
   p`model.path: expected a checkpoint that opens into headscope's own network: ${a}`,
   p`tokenizer: ${a}: expected ${b}, got ${c}`,
   p`${a}: expected ${b}, got ${c}`,
