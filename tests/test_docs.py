@@ -100,6 +100,11 @@ def test_what_the_code_of_a_page_imports_is_there(path: Path) -> None:
         assert pkgutil.resolve_name(f"headscope.{name}") is not None
 
 
+def test_the_command_for_the_hub_publishes_nothing_private() -> None:
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    assert re.findall(r"^hf upload \S+ (\S+)", page, re.M) == ["outputs/first/model.safetensors"]
+
+
 def code_of(page: str) -> list[str]:
     """Return the blocks of Python of a page."""
     return re.findall(

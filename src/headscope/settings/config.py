@@ -364,7 +364,7 @@ class InspectionConfig(Settings):
     ablation_texts: Annotated[Integer, Field(ge=0, le=MOST)] = key(
         800,
         "validation texts on which each head is ablated, half of which order the "
-        "heads; 0: none. Of more than 12 heads fewer, at least 100",
+        "heads; 0: none. Of more than 12 heads fewer, at least 60",
     )
 
 
