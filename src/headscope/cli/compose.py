@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line, shown
-from headscope.ground.files import home
+from headscope.ground.files import from_yaml, home
 from headscope.settings.checks import (
     check,
     flatten,
@@ -218,11 +217,21 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
         if "--config-name" in line.options:  # Hydra looks for it in the main directory
             main, other = other, main
         words = [*words, f"hydra.searchpath=[{quote(f'file://{other}')}]"]
+        _check_yaml(other)
     with hydra.initialize_config_dir(str(main), version_base="1.3"):
         composed = hydra.compose(line.options.get("--config-name", "train"), words, **options)
     if "--config-dir" in line.options and os.environ.get(ALLOW) != "1":
         _check_resolvers(line, composed)
     return composed
+
+
+def _check_yaml(folder: Path) -> None:
+    """Raise a ConfigError for a file of --config-dir that is no YAML, or far more than it says."""
+    for path in sorted(folder.rglob("*.yaml")):
+        try:
+            from_yaml(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(f"--config-dir={folder}: {path.name}: {first_line(error)}") from error
 
 
 def _check_resolvers(line: CommandLine, composed: DictConfig) -> None:
@@ -275,7 +284,10 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
     for folder in (Path(line.options.get("--config-dir", CONFIGS)), CONFIGS):
         path = folder / group / f"{name}.yaml"
         if path.is_file():
-            return yaml.safe_load(path.read_text(encoding="utf-8"))
+            try:
+                return from_yaml(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise ConfigError(f"{group}={name}: {path}: {first_line(error)}") from error
     raise ConfigError(unknown_choice(group, name, groups(line.schema)[group]))
 
 
