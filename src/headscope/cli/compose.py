@@ -87,6 +87,7 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
             raise ConfigError(f"{option}: unknown option; keys are given without dashes: {meant}")
     if folder := line.options.get("--config-dir"):
         line.options["--config-dir"] = str(home(folder))
+        _check_yaml(home(folder))
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
     known = {*keys(schema), *groups(schema)}
@@ -217,7 +218,6 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
         if "--config-name" in line.options:  # Hydra looks for it in the main directory
             main, other = other, main
         words = [*words, f"hydra.searchpath=[{quote(f'file://{other}')}]"]
-        _check_yaml(other)
     with hydra.initialize_config_dir(str(main), version_base="1.3"):
         composed = hydra.compose(line.options.get("--config-name", "train"), words, **options)
     if "--config-dir" in line.options and os.environ.get(ALLOW) != "1":
@@ -284,10 +284,7 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
     for folder in (Path(line.options.get("--config-dir", CONFIGS)), CONFIGS):
         path = folder / group / f"{name}.yaml"
         if path.is_file():
-            try:
-                return from_yaml(path.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ConfigError(f"{group}={name}: {path}: {first_line(error)}") from error
+            return from_yaml(path.read_text(encoding="utf-8"))
     raise ConfigError(unknown_choice(group, name, groups(line.schema)[group]))
 
 

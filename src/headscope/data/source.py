@@ -94,8 +94,7 @@ def load_own(config: DataConfig) -> DatasetDict:
 def builder_of(path: Path, name: str | None) -> Any:
     """Return what `datasets` makes of a folder whose card names files in it alone.
 
-    It would look for any others, also by the network, and expand aliases of YAML without a bound:
-    so a DataError comes before.
+    It would look for others, also by the network, and expand any aliases: a DataError comes before.
     """
     for file in (path / "README.md", path / REPOYAML_FILENAME):
         try:

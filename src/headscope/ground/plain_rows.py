@@ -222,7 +222,8 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
     U+FFFD replaces half a surrogate pair, which no encoding has.
     """
     for line in filter(str.strip, lines):
-        hooks: Any = {"parse_float": _number, "parse_constant": _missing}
+        # The standard of JSON has neither NaN nor an infinity.
+        hooks: Any = {"parse_float": _number, "parse_constant": lambda name: None}
         value = json.loads(line, object_pairs_hook=_object, **hooks)
         if "\\ud" in line.lower():
             value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
@@ -239,10 +240,6 @@ def _object(pairs: list[tuple[str, Any]]) -> Row:
     if len(row) < len(pairs):
         raise ValueError(f"an object has a key twice, of {', '.join(row)[:60]}; rename one")
     return row
-
-
-def _missing(_: str) -> None:
-    """Return None for NaN or an infinity, which the standard of JSON does not have."""
 
 
 def _number(digits: str) -> float | str:
