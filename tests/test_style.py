@@ -10,6 +10,7 @@ while the suite of operations went (-1,190 lines): for one encoder into which se
 ours (+450: what comes of the text is no bias), damage and limits (+350); in JavaScript for three
 tokenizers, the opened network and the flow of the first screen. A fourth time for what new users
 asked: two runs compared, patching and resampling, a task for heads, no English on Japanese screens.
+A fifth time, by 95 lines, for what others bring: YAML, cards and JSON that ask or take too much.
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -31,11 +32,11 @@ from headscope.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 26_900,
+    "lines of Python": 26_995,
     "lines of JavaScript and CSS": 8_000,
-    "nodes": 197_200,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 24_300,
-    "English words of the docs": 16_000,
+    "nodes": 198_150,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 24_400,
+    "English words of the docs": 16_100,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.5,

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from charsmaps import charsmap
+from headscope.cli.compose import compose, parse
 from headscope.data.batching import encode_texts
-from headscope.data.rows import read_rows
+from headscope.data.rows import COLLECTION, read_rows
 from headscope.data.tokenizer import tokenizer_of
 from headscope.ground.errors import RunError, UserError
 from headscope.ground.files import read_json
@@ -26,7 +27,9 @@ from headscope.record.reader import is_of_heads, numbers_of, pack, read_index, r
 from headscope.record.schema import FOLDER, INDEX, RecordError, Text
 from headscope.record.writer import HeadRecorder
 from headscope.runs.folder import load_model
-from headscope.settings.config import DataConfig, read_config
+from headscope.settings.commands import EvaluateConfig
+from headscope.settings.config import DataConfig, TrainConfig, read_config
+from headscope.settings.extension import import_paths_in
 from headscope.training.resume import LAST, load_last
 from records import step_arrays
 from training_runs import edit_model
@@ -331,7 +334,7 @@ def test_a_text_file_of_a_run_is_not_read_beyond_its_limit(tmp_path: Path) -> No
     lists = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12))
     probes = f"l0: &l0 [a, a]\n{lists}\ninspection: {{probes: *l11}}"
     (tmp_path / "config.yaml").write_text(probes)  # 9^11 times "a"
-    with pytest.raises(RunError, match="does not fit this version") as caught:
+    with pytest.raises(RunError, match="its aliases stand for more than 100,000") as caught:
         read_config(tmp_path / "config.yaml")
     assert len(str(caught.value)) < 10_000
 
@@ -351,3 +354,35 @@ def test_no_folder_says_where_files_are_cached(tmp_path: Path) -> None:
     (folder / "config.yaml").write_text("data: {cache_dir: /elsewhere}\nresume: /elsewhere")
     config = read_config(folder / "config.yaml")
     assert (config.data.cache_dir, config.resume) == (None, None)
+
+
+def test_no_text_takes_a_time_of_its_square() -> None:
+    """A list that does not end, a word and a path that name no code."""
+    started = time.process_time()
+    assert COLLECTION.fullmatch("[" + " " * 100_000 + "x") is None
+    assert not import_paths_in(["a" * 100_000, "a." * 50_000])
+    assert import_paths_in(["x=[a.b:c,'d:e']"]) == {"a.b:c", "d:e"}
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("path: {", "while parsing a flow node"),
+        ("path: !!python/name:os.system", "could not determine a constructor"),
+        ("limit: 0x" + "f" * 5_000, "expected at most 1,000 digits"),
+        ("path: &a [*a]", "its aliases stand for more than 100,000 values"),
+    ],
+)
+def test_a_file_of_settings_is_read_or_refused_in_one_line(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.yaml").write_text(content)
+    words = [f"--config-dir={tmp_path}", "data=mine"]
+    for more, schema in (([], TrainConfig), (["run=."], EvaluateConfig)):
+        with pytest.raises(UserError, match=message):
+            compose(parse([*words, *more], schema))
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(RunError, match=message):
+        read_config(tmp_path / "config.yaml")

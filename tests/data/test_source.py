@@ -125,6 +125,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", 'text,label\n"one\ntwo",1\n"three,2\n', f", row 1: unexpected end of data; {QUOTED}"),
     ("a.csv", 'text,label\n"three,2\n"four",5\n', f", row 0: ',' expected after '\"'; {QUOTED}"),
     ("a.csv", "text,label,text\none,1,two\n", ", row 0: two columns have the same name"),
+    ("a.jsonl", '{"text": "a", "text": "b"}', ", row 0: an object has a key twice, of text"),
     ("a.csv", "text,label\n", ": has no rows"),
     ("a.csv", "", ": has no rows"),
     ("a.csv", "text,label\ncafé,1\n".encode("latin-1"), ", after 0 rows: 'utf-8' codec can't decode byte 0xe9"),
@@ -249,6 +250,30 @@ def test_a_card_names_no_file_outside_of_its_folder(tmp_path: Path) -> None:
         write(tmp_path / "theirs/README.md", card % name)
         with pytest.raises(DataError, match=r"its card names .*yours\.csv, outside of the folder"):
             load(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_card_asks_no_address_and_is_no_larger_than_it_says(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "theirs.csv", TABLE)
+    asked: list[object] = []
+    monkeypatch.setattr("datasets.load_dataset_builder", lambda *given: asked.append(given))
+    aliases = "".join(f"a{each + 1}: &a{each + 1} [{f'*a{each}, ' * 10}]\n" for each in range(9))
+    cases = {
+        "configs: [{data_files: 'http://127.0.0.1/a.csv'}]": "names http://127.0.0.1/a.csv, outside",
+        "configs: [{data_files: [{path: 'zip://a::b.zip'}]}]": "names zip://a::b.zip, outside",
+        "configs: [{data_dir: ../..}]": r"names \.\./\.\., outside of the folder",
+        f"a0: &a0 [x]\n{aliases}configs: *a9": "its aliases stand for more than 100,000 values",
+        "a: &a [*a]": "its aliases stand for more than 100,000 values",
+        "a: " + "[" * 100_000: "maximum recursion depth exceeded",
+        "a: !!python/name:os.system": "could not determine a constructor",
+    }
+    for content, message in cases.items():
+        write(tmp_path / name, content if name.endswith("yaml") else f" ---\n{content}\n---\n")
+        with pytest.raises(DataError, match=message):
+            load(tmp_path)
+    assert not asked
 
 
 def test_a_card_says_how_cells_are_separated_and_what_classes_are_called(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is exported as ONNX gives torch's logits, and its front end headscope's predictions."""
 
+import asyncio
 import gzip
 import importlib
 import json
@@ -240,6 +241,8 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
             "text,label\nwarm,good\na,b,c\n",
             "row 1: has more cells than the first line, which has 2",
         ),
+        ("b.csv", "text,\x1b[2J,\x1b[2J\n", r"have the same name, of text, \u001b[2J, "),
+        ("b.jsonl", '{"text": "a", "text": "b"}', "row 0: an object has a key twice, of text"),
         ("a.xlsx", "PK", "a.xlsx: expected a name that ends in .csv, .tsv, .json, .jsonl, "),
     ):
         (tmp_path / name).write_text(content)
@@ -250,6 +253,9 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
     files = (str(tmp_path / "october.csv"), str(tmp_path / "table.jsonl"))
     predict(PredictConfig(str(run), *files, min_confidence=0.0))
     theirs = [json.loads(row) for row in (tmp_path / "table.jsonl").read_text().splitlines()]
+    (tmp_path / "nan.jsonl").write_text('{"text": "warm", "n": NaN, "m": -Infinity}')
+    row = script(str(tmp_path / "nan.jsonl")).stdout
+    assert row.startswith(b'{"text": "warm", "n": null, "m": null, ')  # as of predict
     named = {"model": model_name(run)}
     assert ours == [pytest.approx(row | named, abs=3e-6) for row in theirs]
     classifier = Classifier(output)
@@ -269,6 +275,7 @@ def test_the_script_labels_lines_and_objects_and_names_mistakes(tmp_path: Path) 
         assert expected in done.stderr.decode()
         assert re.match(b"(classify.py: )?error: ", done.stderr)
         assert done.stderr.count(b"\n") == 1
+        assert b"\x1b" not in done.stderr  # of the names of columns, which a terminal obeys
 
 
 def test_an_unfinished_run_and_a_missing_package_are_named(
@@ -280,6 +287,23 @@ def test_an_unfinished_run_and_a_missing_package_are_named(
     monkeypatch.setattr("headscope.settings.commands.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="onnx is not installed; from the clone: pip install"):
         check(ExportConfig(run=str(tmp_path), output=str(tmp_path / "out")))
+
+
+async def status_of_half_a_body(app: Any) -> int:
+    """Return what a server answers to a request whose body does not end."""
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop() if parts else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/classify", "query_string": b""}
+    scope["headers"] = [(b"content-type", b"application/json"), (b"content-length", b"9")]
+    await asyncio.wait_for(app(scope, receive, send), 5)
+    return sent[0]["status"]
 
 
 @pytest.mark.slow
@@ -321,6 +345,8 @@ def test_the_server_of_the_docs_answers(tmp_path: Path, monkeypatch: pytest.Monk
         both = headers | {"content-length": "10", "transfer-encoding": "chunked"}
         assert client.post("/classify", content=iter([b"{}"]), headers=both).status_code == 413
         serve = importlib.import_module("serve")
+        serve.MOST_SECONDS = 0.1
+        assert asyncio.run(status_of_half_a_body(serve.app)) == 408
         old = serve.classifier
         (output / "model.onnx").rename(tmp_path / "away")  # of a model that cannot be loaded
         with pytest.raises(FileNotFoundError):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headscope.ground.errors import ConfigError, RunError, did_you_mean, first_line, shown
-from headscope.ground.files import home
+from headscope.ground.files import from_yaml, home
 from headscope.settings.checks import (
     check,
     flatten,
@@ -88,6 +87,7 @@ def parse(words: Sequence[str], schema: type) -> CommandLine:
             raise ConfigError(f"{option}: unknown option; keys are given without dashes: {meant}")
     if folder := line.options.get("--config-dir"):
         line.options["--config-dir"] = str(home(folder))
+        _check_yaml(home(folder))
     if line.options.get("--cfg", "job") != "job":
         raise ConfigError(f"--cfg: expected job, got {line.options['--cfg']!r}")
     known = {*keys(schema), *groups(schema)}
@@ -225,6 +225,15 @@ def _with_hydra(line: CommandLine, words: list[str], **options: bool) -> DictCon
     return composed
 
 
+def _check_yaml(folder: Path) -> None:
+    """Raise a ConfigError for a file of --config-dir that is no YAML, or far more than it says."""
+    for path in sorted(folder.rglob("*.yaml")):
+        try:
+            from_yaml(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ConfigError(f"--config-dir={folder}: {path.name}: {first_line(error)}") from error
+
+
 def _check_resolvers(line: CommandLine, composed: DictConfig) -> None:
     """Raise a RunError for a file of --config-dir that asks the environment or calls a resolver.
 
@@ -275,7 +284,7 @@ def _read_group(line: CommandLine, group: str, name: str) -> Any:
     for folder in (Path(line.options.get("--config-dir", CONFIGS)), CONFIGS):
         path = folder / group / f"{name}.yaml"
         if path.is_file():
-            return yaml.safe_load(path.read_text(encoding="utf-8"))
+            return from_yaml(path.read_text(encoding="utf-8"))
     raise ConfigError(unknown_choice(group, name, groups(line.schema)[group]))
 
 

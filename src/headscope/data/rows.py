@@ -33,7 +33,7 @@ ROWS_AT_A_TIME = 1_024  # of a parquet file
 MOST_OWN = 2**20  # rows of a file of ours, as many as a spreadsheet has
 
 # A list or an object as pandas, numpy or Label Studio write it into a cell.
-COLLECTION = re.compile(r"""\s*(\[\s*(["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
+COLLECTION = re.compile(r"""\s*(\[(\s*["'].*|[\d\s.,-]*)\]|\{\s*["'].*\})\s*""", re.DOTALL)
 
 
 def format_of(path: Path) -> str:

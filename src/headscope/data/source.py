@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets.config import REPOYAML_FILENAME
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 from headscope.data.columns import as_cell, text_columns, values
 from headscope.data.rows import (
@@ -28,12 +30,13 @@ from headscope.data.rows import (
     read_rows,
 )
 from headscope.ground.errors import ConfigError, DataError, first_line, listed, shown
-from headscope.ground.files import cache_folder, cached, temporary_path
+from headscope.ground.files import cache_folder, cached, from_yaml, temporary_path
 from headscope.ground.plain_rows import Row, as_text
 from headscope.settings.checks import message
 from headscope.settings.config import EMBEDDED, DataConfig, is_local
 from headscope.settings.extension import is_import_path, own_code
 
+OUTSIDE = "outside of the folder; move it"
 ROWS_PER_BATCH = 100  # of an Arrow file; a batch holds at most 2 GiB of text
 
 
@@ -88,19 +91,53 @@ def load_own(config: DataConfig) -> DatasetDict:
     return texts
 
 
+def builder_of(path: Path, name: str | None) -> Any:
+    """Return what `datasets` makes of a folder whose card names files in it alone.
+
+    It would look for others, also by the network, and expand any aliases: a DataError comes before.
+    """
+    for file in (path / "README.md", path / REPOYAML_FILENAME):
+        try:
+            text = file.read_text(encoding="utf-8") if file.is_file() else ""
+            if file.suffix == ".md":
+                head = REGEX_YAML_BLOCK.search(text)
+                text = head[2] if head else ""
+            names = [*_names_of_files(from_yaml(text))]
+        except ValueError as error:
+            raise DataError(f"{path}: {file.name}: {first_line(error)}") from error
+        for named in names:
+            if "::" in named or "://" in named or not _is_within(path, path.absolute() / named):
+                raise DataError(f"{path}: its card names {shown(named, 300)}, {OUTSIDE}")
+    return datasets.load_dataset_builder(str(path), name)
+
+
+def _names_of_files(part: Any, is_named: bool = False) -> Iterator[str]:
+    """Yield the texts below `data_files` and `data_dir` of a card."""
+    if isinstance(part, str) and is_named:
+        yield part
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            yield from _names_of_files(value, is_named or key in ("data_files", "data_dir"))
+    elif isinstance(part, list):
+        for value in part:
+            yield from _names_of_files(value, is_named)
+
+
+def _is_within(folder: Path, file: Path | str) -> bool:
+    place = Path(os.path.normpath(file))
+    return any(map(place.is_relative_to, (folder.absolute(), folder.resolve())))
+
+
 def load_folder(path: Path, config: DataConfig) -> DatasetDict:
     """Load a folder in Hub layout: `datasets` finds the files of each split by names or card."""
     if (path / "state.json").is_file():
         raise DataError(f"{path}: was written by save_to_disk; write it by dataset.to_parquet")
-    builder = datasets.load_dataset_builder(str(path), config.name)
+    builder = builder_of(path, config.name)
     separator = config.separator or getattr(builder.config, "sep", None)
     named = builder.config.data_files or {}
     for file in chain.from_iterable(named.values()):
-        place = Path(os.path.normpath(file))
-        if not any(map(place.is_relative_to, (path.absolute(), path.resolve()))):
-            raise DataError(
-                f"{path}: its card names {shown(place.name)}, outside of the folder; move it"
-            )
+        if not _is_within(path, file):
+            raise DataError(f"{path}: its card names {shown(Path(file).name)}, {OUTSIDE}")
     splits = DatasetDict(
         {
             str(split): load_files([Path(file) for file in files], config, separator)
@@ -121,7 +158,7 @@ def files_of(config: DataConfig) -> dict[str, list[str]]:
     if not path.is_dir():
         return {split: [Path(file).name] for split, file in own_files(config)}
     with quiet():
-        files = datasets.load_dataset_builder(str(path), config.name).config.data_files or {}
+        files = builder_of(path, config.name).config.data_files or {}
     return {
         str(split): [os.path.relpath(file, path.resolve()) for file in found]
         for split, found in files.items()

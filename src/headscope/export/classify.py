@@ -220,4 +220,6 @@ if __name__ == "__main__":
     except BrokenPipeError:  # of `| head`
         sys.stderr.close()
     except Exception as error:  # no such file, no UTF-8, a damaged model: one line says which
-        sys.exit(f"error: {str(error).splitlines()[0]}")
+        line = (str(error) or type(error).__name__).splitlines()[0]
+        signs = (sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in line)
+        sys.exit(f"error: {''.join(signs)}")

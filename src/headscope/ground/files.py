@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 import pydantic_core
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from headscope.ground.errors import RunError, UserError, first_line
@@ -192,6 +193,33 @@ def read_json(path: Path, kind: Any = Any) -> Any:
     with reading(path):
         content = pydantic_core.from_json(text, allow_inf_nan=False)
         return TypeAdapter(kind).validate_python(content, strict=True)
+
+
+MOST_IN_YAML = 100_000  # values, where each alias counts as all that it stands for
+
+
+def from_yaml(text: str) -> Any:
+    """Return what YAML holds; ValueError if it is none, or stands for far more than it says."""
+    loader = yaml.SafeLoader(text)  # in C, deep nesting would crash the process
+    try:
+        node = loader.get_single_node()
+        if node is not None and _num_values(node, {}) > MOST_IN_YAML:
+            raise ValueError(f"its aliases stand for more than {MOST_IN_YAML:,} values")
+        return None if node is None else loader.construct_document(node)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def _num_values(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
+    """Return the number of values below a node, or infinity for one that holds itself."""
+    if node not in known:
+        known[node] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        below = chain.from_iterable(parts) if isinstance(node, yaml.MappingNode) else parts
+        known[node] = 1 + sum(_num_values(part, known) for part in below)
+        if node.tag.endswith(":int") and len(node.value) > 1_000:
+            raise ValueError("expected at most 1,000 digits")
+    return known[node]
 
 
 # The cache: results that can be made again, under a key of what they were made from.

@@ -222,7 +222,9 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
     U+FFFD replaces half a surrogate pair, which no encoding has.
     """
     for line in filter(str.strip, lines):
-        value = json.loads(line, parse_float=_number)
+        # The standard of JSON has neither NaN nor an infinity.
+        hooks: Any = {"parse_float": _number, "parse_constant": lambda name: None}
+        value = json.loads(line, object_pairs_hook=_object, **hooks)
         if "\\ud" in line.lower():
             value = json.loads(HALF.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
         for row in value if isinstance(value, list) else [value]:
@@ -230,6 +232,14 @@ def json_rows(lines: Iterable[str]) -> Iterator[Row]:
                 got = json.dumps(row)[:60]
                 raise ValueError(f'expected an object such as {{"text": "..."}}, got {got}')
             yield row
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Row:
+    """Return an object of JSON; ValueError for a key that it has twice, as for a csv column."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"an object has a key twice, of {', '.join(row)[:60]}; rename one")
+    return row
 
 
 def _number(digits: str) -> float | str:

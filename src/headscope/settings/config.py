@@ -11,12 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field, Strict
 from pydantic.dataclasses import dataclass
 
 from headscope.ground.errors import ConfigError, RunError, existing_runs
-from headscope.ground.files import TRY_ANOTHER, read_text, reading
+from headscope.ground.files import TRY_ANOTHER, from_yaml, read_text, reading
 from headscope.settings.checks import (
     MOST,
     STRICT,
@@ -442,7 +441,7 @@ def read_config(path: Path) -> TrainConfig:
         raise RunError(f"run={folder}: expected a run folder, found no {path.name} in it")
     text = read_text(path, most=1)
     with reading(path):
-        content = yaml.safe_load(text)  # in C, deep nesting would crash the process
+        content = from_yaml(text)
         if not isinstance(content, dict):
             raise ValueError("expected keys with their values")
     return config_of(content, path)

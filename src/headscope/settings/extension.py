@@ -15,7 +15,8 @@ from headscope.ground.errors import ConfigError, RunError
 
 ALLOW = "HEADSCOPE_ALLOW_CODE"  # environment variable; 1 lets run folders name code
 WORD = r"[^\W\d]\w*"
-IMPORT_PATH = re.compile(rf"{WORD}(?:\.{WORD})*:{WORD}")
+# Where one may start is tried once, or a long word would take a time of its square.
+IMPORT_PATH = re.compile(rf"(?<![\w.]){WORD}(?:\.{WORD})*:{WORD}")
 OURS = ("headscope.proof.who:english", "headscope.proof.who:japanese")  # no foreign code
 CODE_KEYS = ("model.attention", "data.path")  # that may name code
 

@@ -4,7 +4,7 @@ import { lowerCase } from "./normalize.js";
 
 // What Python strips.
 const SPACES = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
-const ENDS = new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu");
+const ENDS = new RegExp(`^[${SPACES}]+|(?<![${SPACES}])[${SPACES}]+$`, "gu");
 const SIZES = [3, 4]; // of character n-grams within a word, its marked ends counted
 const MOST_UNSCALED = 64; // n-grams of a token
 const WIDE = (value) => BigInt.asUintN(64, value);

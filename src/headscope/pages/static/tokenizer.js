@@ -12,7 +12,7 @@ const MOST_CHARACTERS = 100_000; // that are read of a text
 const CHARACTERS_PER_TOKEN = 64;
 const WORD_START = "▁"; // before a text it stands for no letter
 const BEFORE = new RegExp(`^[${WHITE}]+`, "u");
-const AFTER = new RegExp(`[${WHITE}]+$`, "u");
+const AFTER = new RegExp(`(?<![${WHITE}])[${WHITE}]+$`, "u"); // tried once at each run of spaces
 const SIGNS = /[\\^$.*+?()[\]{}|/]/g; // that have a meaning in an expression
 
 /* A text with signs for whitespace and control characters. */
