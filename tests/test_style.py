@@ -10,7 +10,8 @@ while the suite of operations went (-1,190 lines): for one encoder into which se
 ours (+450: what comes of the text is no bias), damage and limits (+350); in JavaScript for three
 tokenizers, the opened network and the flow of the first screen. A fourth time for what new users
 asked: two runs compared, patching and resampling, a task for heads, no English on Japanese screens.
-A fifth time, by 95 lines, for what others bring: YAML, cards and JSON that ask or take too much.
+A fifth time, by 95 lines, for what others bring (YAML, cards, JSON that ask or take too much), and by
+110 for the contrastive loss of few texts.
 `python tests/test_style.py` prints what is measured.
 """
 

@@ -101,7 +101,19 @@ class TextClassifier(nn.Module):
         evidence: EvidenceInputs | None = None,
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, "B C"]:
-        """Return the logits.
+        """Return the logits; `text_vectors` has the arguments and what is raised."""
+        inputs = (token_ids, key_padding_mask, segment_ids, evidence, features)
+        return self.head(self.dropout(self.text_vectors(*inputs)))  # type: ignore[no-any-return]
+
+    def text_vectors(
+        self,
+        token_ids: TokenIds,
+        key_padding_mask: PaddingMask = None,
+        segment_ids: TokenIds | None = None,
+        evidence: EvidenceInputs | None = None,
+        features: Float[Tensor, "B T F"] | None = None,
+    ) -> Float[Tensor, "B D"]:
+        """Return the vectors that the logits are read from.
 
         Args:
             token_ids: the texts, padded with id 0 to the longest.
@@ -129,15 +141,20 @@ class TextClassifier(nn.Module):
         else:
             vectors = self.embedding(token_ids, segment_ids, ratios, features)  # [B, T, D]
         tokens = self.encoder(vectors, key_padding_mask, ratios, start)
-        return self.read_out(tokens, key_padding_mask)
+        return self._text_vectors(tokens, key_padding_mask)
 
     def read_out(
         self, tokens: Float[Tensor, "B Q D"], key_padding_mask: PaddingMask = None
     ) -> Float[Tensor, "B C"]:
         """Return the logits of the vectors that the encoder returns."""
-        text = self.dropout(self.pooler(self.pool(tokens, key_padding_mask)))  # [B, D]
+        text = self.dropout(self._text_vectors(tokens, key_padding_mask))  # [B, D]
         logits: Tensor = self.head(text)  # [B, C]
         return logits
+
+    def _text_vectors(
+        self, tokens: Float[Tensor, "B Q D"], key_padding_mask: PaddingMask
+    ) -> Float[Tensor, "B D"]:
+        return self.pooler(self.pool(tokens, key_padding_mask))  # type: ignore[no-any-return]
 
     @property
     def needs_segments(self) -> bool:

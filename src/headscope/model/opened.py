@@ -57,10 +57,15 @@ def frozen_layers(encoder: Description, layer: int | list[int] | None) -> Frozen
 
 def check_weights(encoder: Description, folder: Path) -> None:
     """Raise a ConfigError if a checkpoint's tensors do not fit its config.json; none is read."""
+    has_head(encoder, folder, 2)
+
+
+def has_head(encoder: Description, folder: Path, num_classes: int) -> bool:
+    """Return whether a checkpoint has a head for so many classes; errors as of `check_weights`."""
     with Undrawn(shapes_only=True):
-        network = TextClassifier(architecture_of(encoder), 2)
+        network = TextClassifier(architecture_of(encoder), num_classes)
     with _tensors(folder) as (shapes, _):
-        _sources(network, encoder, shapes)
+        return "head.weight" in _sources(network, encoder, shapes)
 
 
 def load_weights(

@@ -320,6 +320,11 @@ class OptimizerConfig(Settings):
     beta1: Fraction = key(0.9, "AdamW: decay of the first moment")
     beta2: Fraction = key(0.98, "AdamW: decay of the second moment")
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
+    contrastive: bool | None = key(
+        False,
+        "with model.path: learn by the supervised contrastive loss, and read the classes off by "
+        "logistic regression; null: of fewer than 2,000 texts, if the checkpoint has no such head",
+    )
     class_weights: Literal["auto", "none", "balanced"] = key(
         "auto", "balanced: inverse frequency; auto: draw rare ones more often, from ten classes on"
     )

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from headscope.data.batching import Batch
+from headscope.data.batching import Batch, moved
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
@@ -28,11 +28,13 @@ from headscope.model.frozen import FrozenLayers
 from headscope.model.objective import ONE_CLASS, Objective
 from headscope.model.opened import load_weights
 from headscope.model.others import others
+from headscope.model.running import eval_mode
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
 from headscope.runs.prediction import best_device
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import OptimizerConfig, TrainConfig, TrainerConfig
+from headscope.training.contrastive import contrastive_loss, fit_head
 from headscope.training.distributed import all_gather, all_reduce_max
 from headscope.training.resume import Resumed
 
@@ -85,8 +87,8 @@ class ClassifierModule(LightningModule):
 
         Validation and the record call the network as it is: its heads are observed.
         """
-        model = self.model
-        self.compiled = torch.compile(lambda *inputs: model(*inputs), dynamic=True)
+        call = self._learning
+        self.compiled = torch.compile(lambda *inputs: call(*inputs), dynamic=True)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """Return the logits of a batch."""
@@ -94,12 +96,14 @@ class ClassifierModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
         """Return the loss, weighted as configured."""
-        call = self.compiled or self.model
-        logits = call(*batch.inputs)
+        found = (self.compiled or self._learning)(*batch.inputs)
         labels = batch.labels
-        if isinstance(self.model, Ensemble):
-            logits, labels = self.model.learned(logits, labels, batch.rows)
-        loss = self.objective.loss(logits, labels, self.class_weights)
+        if self.config.contrastive:
+            loss = contrastive_loss(found, labels)
+        else:
+            if isinstance(self.model, Ensemble):
+                found, labels = self.model.learned(found, labels, batch.rows)
+            loss = self.objective.loss(found, labels, self.class_weights)
         step = self.global_step + 1
         is_last = step == self.total_steps
         # At other steps Lightning would spend 2 ms, and write nothing.
@@ -108,6 +112,25 @@ class ClassifierModule(LightningModule):
             self.log("train/loss", loss, batch_size=len(batch.labels))
             self.log("train/learning_rate", rate, batch_size=1)
         return loss
+
+    @property
+    def _learning(self) -> Callable[..., Tensor]:
+        """What a training step computes: logits, or the vectors that they are read from."""
+        if not self.config.contrastive:
+            return self.model
+        assert isinstance(self.model, TextClassifier), "checked where it was chosen"
+        return self.model.text_vectors
+
+    def on_validation_start(self) -> None:
+        """Read the classes off the vectors, which alone have learned until now."""
+        if not self.config.contrastive:
+            return
+        batches = self.trainer.datamodule.loader("train")  # type: ignore[attr-defined]
+        with eval_mode(self.model), torch.no_grad():
+            found = [(self._learning(*moved(each, self.device).inputs), each) for each in batches]
+        vectors = torch.cat([own for own, _ in found])
+        labels = torch.cat([batch.labels for _, batch in found])
+        fit_head(self.model.head, vectors.float(), labels)  # type: ignore[arg-type]
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
         """Count the batch in; return its logits, which callbacks may want."""

@@ -22,6 +22,7 @@ from headscope.heads.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.families import Description, architecture_of, why_not_opened
 from headscope.model.frozen import FrozenLayers
+from headscope.model.opened import has_head
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
 from headscope.runs.folder import COPIES, DERIVED_FILES, save_copies
@@ -214,6 +215,7 @@ def _texts(
         check_data(folder, before, labels, digests, "or train a new run on these: name=...")
     else:
         config = _on_features(config, len(data.encoded["train"].lengths), encoder)
+        config = _on_few_texts(config, data, checkpoint)
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -257,6 +259,49 @@ def _on_features(config: TrainConfig, num_texts: int, encoder: Description | Non
         chosen = {"members": MEMBERS, "features_layer": layers or LAYER}
     is_open = [name for name in chosen if getattr(config.model, name) is None]
     return override(config, {f"model.{name}": chosen[name] for name in is_open})
+
+
+def _on_few_texts(
+    config: TrainConfig, data: TextDataModule, checkpoint: Checkpoint | None
+) -> TrainConfig:
+    """Choose the contrastive loss where the settings leave it open and the texts are few.
+
+    ConfigError where it is asked for and cannot be.
+    """
+    asked = config.optimizer.contrastive
+    if asked is False:
+        return config
+    labels = data.labels("train")
+    why_not = _why_not_contrastive(config, labels, len(data.corpus.labels), checkpoint)
+    if asked and why_not:
+        raise ConfigError(f"optimizer.contrastive: expected false {why_not}")
+    if asked is None and not why_not and checkpoint is not None:
+        is_few = len(labels) < FEW_TEXTS
+        known = (checkpoint.encoder, checkpoint.folder, len(data.corpus.labels))
+        asked = is_few and not has_head(*known)
+    changed: dict[str, Any] = {"optimizer.contrastive": bool(asked)}
+    if asked and config.model.frozen_layers is None:
+        changed["model.frozen_layers"] = 1
+    return override(config, changed)
+
+
+def _why_not_contrastive(
+    config: TrainConfig, labels: np.ndarray, num_classes: int, checkpoint: Checkpoint | None
+) -> str:
+    """Return where the contrastive loss cannot be, or ""."""
+    if config.model.path is None or checkpoint is None or why_not_opened(checkpoint.encoder):
+        return "without a model.path that opens"
+    if config.model.has_evidence:
+        return "with model.evidence, whose weights it does not learn"
+    if config.data.multi_label:
+        return "with data.multi_label"
+    if config.optimizer.class_weights == "balanced":
+        return "with optimizer.class_weights=balanced"
+    if is_shared():
+        return "in several processes"
+    if class_counts(labels, num_classes).min() < 2:
+        return "where a class has fewer than two training texts"
+    return ""
 
 
 def _add_features(
