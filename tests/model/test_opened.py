@@ -1,6 +1,8 @@
 """Checkpoints of BERT's family in our own network: logits, states and weights are those of transformers."""
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from bert_family import LAYERS, VOCABULARY, peer
 from headscope.ground.errors import ConfigError
+from headscope.model.checkpoint import read_checkpoint
 from headscope.model.classifier import TextClassifier
 from headscope.model.families import architecture_of, why_not_opened
 from headscope.model.opened import as_transformers, frozen_layers, load_weights
@@ -200,7 +203,12 @@ WHY = [
     ({"is_decoder": True}, "is_decoder: expected False, got True"),
     ({"hidden_act": "mish"}, "hidden_act: expected one of gelu, .* got 'mish'"),
     ({"hidden_act": ["gelu"]}, "hidden_act: expected one of gelu"),
+]
+NO_MODEL = [
     ({"hidden_size": "wide"}, "hidden_size: expected a whole number from 1, got 'wide'"),
+    ({"num_hidden_layers": 0}, "num_hidden_layers: expected a whole number from 1, got 0"),
+    ({"num_attention_heads": -12}, "num_attention_heads: expected a whole number from 1, got -12"),
+    ({"layer_norm_eps": math.nan}, "layer_norm_eps: expected a number from 0 to 1, got nan"),
     ({"num_attention_heads": 7}, "num_attention_heads: expected a divisor of 36, got 7"),
     ({"num_hidden_layers": 10**6}, "num_hidden_layers: expected at most 1000"),
     ({"max_position_embeddings": 10**9}, "max_position_embeddings: expected at most 131072"),
@@ -218,3 +226,16 @@ def test_what_does_not_fit_says_why_in_one_sentence(
     with pytest.raises(ConfigError, match=words):
         architecture_of(encoder | values)
     assert "\n" not in why_not_opened(encoder | values)
+
+
+@pytest.mark.parametrize(("values", "words"), NO_MODEL)
+def test_a_config_that_is_no_models_is_one_message_and_not_asked_of_transformers(
+    values: Any, words: str, tmp_path: Path
+) -> None:
+    peer("bert").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(description(tmp_path) | values))
+    with pytest.raises(
+        ConfigError, match=f"model.path={re.escape(str(tmp_path))}: config.json: {words}"
+    ):
+        read_checkpoint("model.path", str(tmp_path))

@@ -16,7 +16,12 @@ from tokenizers import Tokenizer, normalizers
 
 from headscope.ground.errors import ConfigError, first_line, shown, warn
 from headscope.ground.growth import check_growth
-from headscope.model.families import Description, architecture_of, why_not_opened
+from headscope.model.families import (
+    Description,
+    NoModelError,
+    architecture_of,
+    why_not_opened,
+)
 from headscope.model.opened import check_weights
 from headscope.model.others import others
 from headscope.settings.config import is_local
@@ -146,7 +151,10 @@ def read_checkpoint(key: str, path: str, revision: str | None = None) -> Checkpo
     folder = find_checkpoint(key, path, revision)
     with errors_of(key, path):
         encoder = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        why = why_not_opened(encoder)
+        try:
+            why = why_not_opened(encoder)
+        except NoModelError as error:
+            raise ConfigError(f"{key}={path}: config.json: {error}") from error
         if not why:
             return _opened(folder, encoder)
         if key == "model.features":

@@ -32,6 +32,10 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+class NoModelError(ConfigError):
+    """A value of config.json that no model has: transformers is not asked either."""
+
+
 @dataclass(frozen=True)
 class Family:
     """How a family's config.json and tensors are named.
@@ -161,9 +165,14 @@ def family_of(encoder: Description) -> Family:
 
 
 def why_not_opened(encoder: Description) -> str:
-    """Return why a checkpoint cannot be our own network; "" if it can."""
+    """Return why a checkpoint cannot be our own network; "" if it can.
+
+    NoModelError for a config.json that is no model's.
+    """
     try:
         architecture_of(encoder)
+    except NoModelError:
+        raise
     except ConfigError as error:
         return str(error)
     return ""
@@ -178,7 +187,7 @@ def architecture_of(encoder: Description, config: ModelConfig | None = None) -> 
     family = family_of(encoder)
     made = replace(family.architecture(encoder, family), is_opened=True)
     if made.d_model % made.num_heads:
-        raise ConfigError(
+        raise NoModelError(
             f"{family.keys['num_heads']}: expected a divisor of {made.d_model}, "
             f"got {made.num_heads}"
         )
@@ -298,7 +307,7 @@ def _expect(encoder: Description, key: str, value: object) -> None:
 def _size(encoder: Description, key: str, least: int = 1) -> int:
     value = encoder.get(key, DEFAULTS.get(key))
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < MOST_NUMBERS:
-        raise ConfigError(f"{key}: expected a whole number from {least}, got {value!r}")
+        raise NoModelError(f"{key}: expected a whole number from {least}, got {value!r}")
     return value
 
 
@@ -306,21 +315,21 @@ def _max_length(encoder: Description, key: str) -> int:
     """Return the most tokens of a text, of which tables may be computed that no file holds."""
     length = _size(encoder, key)
     if length > MOST_TOKENS:
-        raise ConfigError(f"{key}: expected at most {MOST_TOKENS}, got {length}")
+        raise NoModelError(f"{key}: expected at most {MOST_TOKENS}, got {length}")
     return length
 
 
 def _num_layers(encoder: Description, key: str) -> int:
     number = _size(encoder, key)
     if number > MOST_LAYERS:
-        raise ConfigError(f"{key}: expected at most {MOST_LAYERS}, got {number}")
+        raise NoModelError(f"{key}: expected at most {MOST_LAYERS}, got {number}")
     return number
 
 
 def _number(encoder: Description, key: str) -> float:
     value = encoder.get(key, DEFAULTS[key])
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(f"{key}: expected a number from 0 to 1, got {value!r}")
+        raise NoModelError(f"{key}: expected a number from 0 to 1, got {value!r}")
     return float(value)
 
 
