@@ -399,7 +399,7 @@ def test_the_first_line_says_what_becomes_of_a_hundred_new_texts(
     }
     tab = open_page(live_html(run, TEXTS[:1], report=content), wait=".report-texts")
     assert tab.locator("main > :first-child").inner_text() == (
-        "Of 100 new texts it answers 80; 60 of these are right (95 % interval 33 to 74). "
+        "Of 100 new texts it answers 80; 60 of these are right (95 % interval 33 to 74), measured on 10. "
         "The others are unlike those of training."
     )  # Wilson, 6 of 8: 40.9 to 92.9 %
     learned = live_html(run, TEXTS[:1], report=content | {"name": "train"})

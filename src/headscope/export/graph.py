@@ -26,7 +26,7 @@ from headscope.ground import plain_rows
 from headscope.ground.errors import RunError, first_line
 from headscope.ground.files import replacing
 from headscope.ground.mecab import calls_mecab
-from headscope.ground.terminal import show_line, terminal
+from headscope.ground.terminal import Bar, show_line, terminal
 from headscope.heads.linear import FixedNetwork, is_linear_here
 from headscope.model.objective import MultiLabel, Reading
 from headscope.runs import answering
@@ -134,7 +134,8 @@ def export(config: ExportConfig, console: Console | None = None) -> Path:
     try:
         with replacing(output) as folder:
             folder.mkdir()
-            write_onnx(run, folder, least, config.reasons)
+            with Bar(console, "writing ONNX"):  # minutes, of several networks with reasons
+                write_onnx(run, folder, least, config.reasons)
             shutil.copyfile(Path(__file__).with_name("classify.py"), folder / "classify.py")
             for module in (answering, ngrams, plain_rows, units):
                 file = Path(str(module.__file__))

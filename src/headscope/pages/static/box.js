@@ -58,8 +58,8 @@ function changeOf({ dtype, change }) {
   const most = (100 * change.most).toFixed(1);
   const title = t`how far probabilities of validation texts change, and how many classes`;
   return html`<span title=${title}>
-    ${t`weights in ${bits} bits change ${count(change.labels)} of ${count(change.texts)} answers, shares
-      by ≤ ${most} points`}
+    ${t`weights in ${bits} bits changed ${count(change.labels)} of ${count(change.texts)} validation
+      answers, shares by ≤ ${most} points`}
   </span>`;
 }
 

@@ -84,8 +84,8 @@ export function Headline({ texts, name }) {
   const ends = interval(right, answered.length).map((end) => Math.round(all * end));
   const good = Math.round((all * right) / answered.length);
   return html`<p class="headline">${t`Of 100 new texts it answers ${all}; ${good} of these are right
-    (95 % interval ${ends[0]} to ${ends[1]}).`} ${all < 100 && t`The others are unlike those of
-    training.`}</p>`;
+    (95 % interval ${ends[0]} to ${ends[1]}), measured on ${count(known.length)}.`} ${all < 100
+      && t`The others are unlike those of training.`}</p>`;
 }
 
 /* Rows of [name, accuracy, macro-F1]: of the run, of TF-IDF beside it, and their difference. */
