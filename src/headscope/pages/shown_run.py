@@ -12,6 +12,7 @@ from headscope.data.batching import TextBatches, by_length
 from headscope.ground.files import home
 from headscope.model.objective import Answer, as_labels
 from headscope.pages.stored import Dtype
+from headscope.runs.checkpoint import is_checkpoint, open_checkpoint
 from headscope.runs.folder import load_model
 from headscope.runs.run import Run, TextOrPair
 
@@ -97,7 +98,7 @@ class ShownRun(Run):
 
 
 def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:
-    """Load a run folder's model in eval mode and on the CPU.
+    """Load a run, or a classifier of transformers that opens, in eval mode and on the CPU.
 
     The modules that its settings name, such as model.attention=my_package:MyAttention, are imported
     with `allow_code` or HEADSCOPE_ALLOW_CODE=1 alone: that runs any code in them.
@@ -107,4 +108,6 @@ def load_shown(folder: str | Path, allow_code: bool = False) -> ShownRun:
         ConfigError: if that code cannot be imported.
     """
     folder = home(folder)
+    if is_checkpoint(folder):
+        return ShownRun(folder, *open_checkpoint(folder))
     return ShownRun(folder, *load_model(folder, allow_code))

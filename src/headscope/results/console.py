@@ -152,7 +152,7 @@ def show_heads(
     for row, contribution in zip(rows, chain.from_iterable(contributions), strict=False):
         row.append(signed(contribution))
     rows.sort(key=lambda row: -increases[row[0]][0])
-    headings = ["loss without it", "passes through"][: len(rows[0]) - 1]
+    headings = ["added loss without it", "passes through"][: len(rows[0]) - 1]
     console.print(plain_table([""], headings, rows[:MOST_HEADS]))
     if len(rows) > MOST_HEADS:
         show_line(console, f"{len(rows) - MOST_HEADS} more heads: {page}")
