@@ -70,7 +70,8 @@ def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(tmp_path: 
     assert report is not None
     assert (report.config.optimizer.contrastive, report.config.model.frozen_layers) == (True, 1)
     run = load_run(report.folder)
-    model, encoder = run.model, run.setup.encoder
+    model = run.model
+    encoder = run.setup.encoder
     assert isinstance(model, TextClassifier)
     assert encoder is not None
     before = TextClassifier(architecture_of(encoder), 2).eval()

@@ -35,7 +35,8 @@ def fit_head(head: nn.Linear, vectors: Float[Tensor, "N D"], labels: Int[Tensor,
     scale = vectors.norm(dim=-1).mean()
     inputs = (vectors / scale).double().cpu().numpy()
     found = LogisticRegression(max_iter=1000).fit(inputs, labels.cpu().numpy())
-    weight, bias = found.coef_, found.intercept_
+    weight = found.coef_
+    bias = found.intercept_
     if len(found.classes_) == 2:  # one row: the log-odds of the second class
         weight = np.concatenate([-weight, weight]) / 2
         bias = np.concatenate([-bias, bias]) / 2
