@@ -37,7 +37,7 @@ CEILINGS: dict[str, float] = {
     "lines of JavaScript and CSS": 8_000,
     "nodes": 199_700,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 24_600,
-    "English words of the docs": 16_100,
+    "English words of the docs": 16_400,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.5,
