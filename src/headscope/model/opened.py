@@ -61,7 +61,7 @@ def check_weights(encoder: Description, folder: Path) -> None:
 
 
 def has_head(encoder: Description, folder: Path, num_classes: int) -> bool:
-    """Return whether a checkpoint has a head for so many classes; errors as of `check_weights`."""
+    """Return whether a checkpoint has a head for its number of classes; errors: `check_weights`."""
     with Undrawn(shapes_only=True):
         network = TextClassifier(architecture_of(encoder), num_classes)
     with _tensors(folder) as (shapes, _):

@@ -21,7 +21,6 @@ from headscope.ground.files import new_folder
 from headscope.heads.lightning_callback import HeadLogger
 from headscope.model.checkpoint import Checkpoint, read_checkpoint
 from headscope.model.families import Description, architecture_of, why_not_opened
-from headscope.model.frozen import FrozenLayers
 from headscope.model.opened import has_head
 from headscope.model.running import eval_mode
 from headscope.results.baseline import averages_in_place_of_attention
@@ -308,7 +307,7 @@ def _add_features(
     config: TrainConfig, model: nn.Module, data: TextDataModule, phase: Phase
 ) -> None:
     """Compute the hidden states of frozen layers, once for all epochs, seeds and sweeps."""
-    frozen: FrozenLayers | None = getattr(model, "frozen", None)
+    frozen = getattr(model, "frozen", None)
     if frozen is None:
         return
     # The heads of frozen layers are studied, on test texts too, so their states are not kept.
