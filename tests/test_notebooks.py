@@ -35,7 +35,7 @@ def test_it_runs_from_top_to_bottom(
     notebook = nbformat.read(DOCS / f"{name}.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
+    NotebookClient(notebook, timeout=2400, kernel_name="python3", resources=place).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     printed = "".join(output.get("text", "") for output in outputs)
     assert ("layer 0 head 0: " if name == "first_steps" else "層0 ヘッド0：") in printed
@@ -59,7 +59,7 @@ def test_a_papers_figures_are_made_of_a_checkpoint_with_random_weights(
     notebook = nbformat.read(DOCS / "paper_figures.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells)
     place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place).execute()
+    NotebookClient(notebook, timeout=2400, kernel_name="python3", resources=place).execute()
     for name in ("effects", "words", "map", "patching"):
         drawn = (tmp_path / f"{name}.svg").read_text("utf-8")
         assert "<text" in drawn, name  # letters, no outlines
