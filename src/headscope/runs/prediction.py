@@ -3,7 +3,7 @@
 Shape letters: N texts, C classes, a star for any number of axes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float, Int
@@ -17,10 +17,11 @@ def split_logits(
     model: nn.Module,
     batches: Iterable[Batch],
     device: torch.device,
+    call: Callable[..., Tensor] | None = None,
 ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N *C"]]:
     """Return logits and labels of all texts in their own order.
 
-    The model is moved to the device, and put in eval mode.
+    The model is moved to the device, and put in eval mode; `call` returns something else of it.
     """
     logits = []
     labels = []
@@ -28,7 +29,7 @@ def split_logits(
     model.to(device).eval()
     with torch.inference_mode():
         for batch in batches:
-            logits.append(model(*moved(batch, device).inputs).float())
+            logits.append((call or model)(*moved(batch, device).inputs).float())
             labels.append(batch.labels)
             rows.append(batch.rows)
     order = torch.cat(rows).argsort()

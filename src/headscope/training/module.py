@@ -17,7 +17,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from headscope.data.batching import Batch, moved
+from headscope.data.batching import Batch
 from headscope.data.columns import class_counts
 from headscope.data.datamodule import TextDataModule
 from headscope.ground.errors import warn
@@ -31,7 +31,7 @@ from headscope.model.others import others
 from headscope.model.running import eval_mode
 from headscope.results.scores import ValidationScores
 from headscope.runs.abstaining import unknown_share
-from headscope.runs.prediction import best_device
+from headscope.runs.prediction import best_device, split_logits
 from headscope.runs.setup import Chosen, Classifier, Setup
 from headscope.settings.config import OptimizerConfig, TrainConfig, TrainerConfig
 from headscope.training.contrastive import contrastive_loss, fit_head
@@ -126,11 +126,9 @@ class ClassifierModule(LightningModule):
         if not self.config.contrastive:
             return
         batches = self.trainer.datamodule.loader("train")  # type: ignore[attr-defined]
-        with eval_mode(self.model), torch.no_grad():
-            found = [(self._learning(*moved(each, self.device).inputs), each) for each in batches]
-        vectors = torch.cat([own for own, _ in found])
-        labels = torch.cat([batch.labels for _, batch in found])
-        fit_head(self.model.head, vectors.float(), labels)  # type: ignore[arg-type]
+        with eval_mode(self.model):
+            vectors, labels = split_logits(self.model, batches, self.device, self._learning)
+        fit_head(self.model.head, vectors, labels)  # type: ignore[arg-type]
 
     def validation_step(self, batch: Batch, batch_index: int) -> Float[Tensor, "B C"]:
         """Count the batch in; return its logits, which callbacks may want."""
