@@ -203,6 +203,7 @@ WHY = [
     ({"is_decoder": True}, "is_decoder: expected False, got True"),
     ({"hidden_act": "mish"}, "hidden_act: expected one of gelu, .* got 'mish'"),
     ({"hidden_act": ["gelu"]}, "hidden_act: expected one of gelu"),
+    ({"hidden_size": None}, "hidden_size: expected a whole number from 1, got None"),
 ]
 NO_MODEL = [
     ({"hidden_size": "wide"}, "hidden_size: expected a whole number from 1, got 'wide'"),

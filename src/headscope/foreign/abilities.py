@@ -21,7 +21,7 @@ from headscope.heads.capture import (
     observe,
 )
 from headscope.heads.contributions import explain
-from headscope.model.families import why_not_opened
+from headscope.model.families import NoModelError, why_not_opened
 from headscope.record.explanation import MOST_MISSED, Explanation, signed
 
 # What a model that is called in vain raises.
@@ -114,7 +114,7 @@ def abilities(model: nn.Module, tokenizer: Any, text: str = "a text") -> Abiliti
 def _why_not_opened(model: Any) -> str:
     try:
         return why_not_opened(model.config.to_dict())
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, NoModelError) as error:
         return first_line(error)
 
 

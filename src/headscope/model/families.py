@@ -307,7 +307,8 @@ def _expect(encoder: Description, key: str, value: object) -> None:
 def _size(encoder: Description, key: str, least: int = 1) -> int:
     value = encoder.get(key, DEFAULTS.get(key))
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < MOST_NUMBERS:
-        raise NoModelError(f"{key}: expected a whole number from {least}, got {value!r}")
+        error = ConfigError if value is None else NoModelError  # transformers has a default
+        raise error(f"{key}: expected a whole number from {least}, got {value!r}")
     return value
 
 
