@@ -26,6 +26,7 @@ from headscope.model.architecture import architecture_from
 from headscope.model.classifier import TextClassifier
 from headscope.model.objective import ONE_CLASS, MultiLabel, Objective
 from headscope.results.baseline import (
+    CHARACTERS_1_3,
     STRENGTHS,
     WORDS_AND_CHARACTERS,
     Compared,
@@ -443,3 +444,5 @@ def test_few_training_texts_are_told_the_command_that_is_likely_to_be_better() -
     )
     command = "headscope train experiment=pretrained data=files 'data.path=my reviews.csv' data.te"
     assert f"1999 training texts are few; if they are English, a pretrained encoder is likely to be better: {command}" in what_would_help(results)  # fmt: skip
+    results.compared = {"baseline": SimpleNamespace(name=f"TF-IDF of {CHARACTERS_1_3}")}
+    assert "a pretrained encoder of their language may be better" in what_would_help(results)

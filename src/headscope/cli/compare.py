@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool
 from rich.console import Console
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 from sklearn.metrics import f1_score
-from torch import Tensor
 
 from headscope.data.columns import (
     known_classes,
@@ -211,17 +209,16 @@ def _scores(
     ]
     found = differences(both[0], both[1], truth)
     first, second = ((own == truth).all(dim=1).double().mean().item() for own in both)
-    f1, other_f1 = (_macro_f1(own, truth) for own in both)
+    # Of the classes that some text has or is predicted to have.
+    known_to = [(own | truth).any(dim=0).nonzero().flatten() for own in both]
+    f1, other_f1 = (
+        float(f1_score(truth, own, labels=of, average="macro"))
+        for own, of in zip(both, known_to, strict=True)
+    )
     return {
         "accuracy": (first, second, found["accuracy"]),
         "macro_f1": (f1, other_f1, found.get("macro_f1")),
     }
-
-
-def _macro_f1(predicted: Bool[Tensor, "N C"], truth: Bool[Tensor, "N C"]) -> float:
-    """Return the mean F1 of the classes that some text has or is predicted to have."""
-    is_known = (predicted | truth).any(dim=0)
-    return float(f1_score(truth[:, is_known], predicted[:, is_known], average="macro"))
 
 
 def _heads(run: Run) -> pd.DataFrame:

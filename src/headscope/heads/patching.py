@@ -14,6 +14,7 @@ is read).
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from scipy.stats import t as student_t
 from torch import Tensor, nn
 
 from headscope.data.batching import Batch, moved
+from headscope.ground.terminal import Bar, terminal
 from headscope.heads import capture
 from headscope.heads.capture import (
     Change,
@@ -156,9 +158,13 @@ def effect_table(
     columns: dict[str, Any] = {"head": head_names([*layers], [*layers.values()])}
     whole = _losses(model, batches, objective, (), [{} for _ in batches])
     n = len(whole)
+    losses: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
+    with Bar(terminal(), "effects of heads", len(KINDS) * len(heads)) as bar:
+        for done, (kind, head) in enumerate(product(KINDS, heads), start=1):
+            losses[kind].append(_losses(model, batches, objective, (head,), others[kind]))
+            bar.update(done)
     for kind in KINDS:
-        losses = [_losses(model, batches, objective, (head,), others[kind]) for head in heads]
-        changes = np.stack(losses) - whole  # [A, N]
+        changes = np.stack(losses[kind]) - whole  # [A, N]
         error = np.full(len(heads), np.inf)  # of one text nothing is known
         if n > 1:
             error = changes.std(axis=1, ddof=1) / n**0.5

@@ -13,7 +13,7 @@ from headscope.data.datamodule import UNREAD
 from headscope.ground.errors import listed
 from headscope.ground.terminal import UNBOUNDED, plain_table, show_line
 from headscope.record.explanation import signed
-from headscope.results.baseline import above
+from headscope.results.baseline import CHARACTERS_1_3, above
 from headscope.results.metrics import (
     ABLATION,
     CONTRIBUTIONS,
@@ -108,12 +108,15 @@ def what_would_help(results: Results) -> str:
     It is better if the 95 % interval of the difference of accuracy on test lies below 0.
     """
     count = results.facts_of_data.get("sizes", {}).get("train", FEW_TO_LEARN)
+    baseline = results.compared.get("baseline")
     if count < FEW_TO_LEARN and results.config.model.checkpoint[1] is None:
+        if baseline is not None and CHARACTERS_1_3 in baseline.name:  # MiniLM reads English
+            remedy = "a pretrained encoder of their language may be better: docs/pretrained.md"
+            return f"{count} training texts are few; {remedy}"
         return (
             f"{count} training texts are few; if they are English, a pretrained encoder is likely "
             f"to be better: {_on_same_texts('experiment=pretrained', results.config.data)}"
         )
-    baseline = results.compared.get("baseline")
     if baseline is None or baseline.differences["accuracy"][2] >= 0:
         return ""
     ways = ["more texts"]
