@@ -209,12 +209,9 @@ def _scores(
     ]
     found = differences(both[0], both[1], truth)
     first, second = ((own == truth).all(dim=1).double().mean().item() for own in both)
-    # Of the classes that some text has or is predicted to have.
-    known_to = [(own | truth).any(dim=0).nonzero().flatten() for own in both]
-    f1, other_f1 = (
-        float(f1_score(truth, own, labels=of, average="macro"))
-        for own, of in zip(both, known_to, strict=True)
-    )
+    # Macro-F1 is of the classes that some text has or is predicted to have.
+    known_to = [(own, (own | truth).any(dim=0).nonzero().flatten()) for own in both]
+    f1, other_f1 = (float(f1_score(truth, own, labels=of, average="macro")) for own, of in known_to)
     return {
         "accuracy": (first, second, found["accuracy"]),
         "macro_f1": (f1, other_f1, found.get("macro_f1")),

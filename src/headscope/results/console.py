@@ -110,13 +110,11 @@ def what_would_help(results: Results) -> str:
     count = results.facts_of_data.get("sizes", {}).get("train", FEW_TO_LEARN)
     baseline = results.compared.get("baseline")
     if count < FEW_TO_LEARN and results.config.model.checkpoint[1] is None:
+        few = f"{count} training texts are few;"
         if baseline is not None and CHARACTERS_1_3 in baseline.name:  # MiniLM reads English
-            remedy = "a pretrained encoder of their language may be better: docs/pretrained.md"
-            return f"{count} training texts are few; {remedy}"
-        return (
-            f"{count} training texts are few; if they are English, a pretrained encoder is likely "
-            f"to be better: {_on_same_texts('experiment=pretrained', results.config.data)}"
-        )
+            return f"{few} a pretrained encoder of their language may be better: docs/pretrained.md"
+        tried = _on_same_texts("experiment=pretrained", results.config.data)
+        return f"{few} if they are English, a pretrained encoder is likely to be better: {tried}"
     if baseline is None or baseline.differences["accuracy"][2] >= 0:
         return ""
     ways = ["more texts"]
