@@ -68,7 +68,7 @@ def contrastive(folder: Path, **model: object) -> TrainConfig:
 def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(tmp_path: Path) -> None:
     report = train(changed(contrastive(tmp_path), "trainer.epoch_steps", 1))
     assert report is not None
-    assert (report.config.optimizer.contrastive, report.config.model.frozen_layers, report.facts_of_training["steps"]) == (True, 1, 2 * 14)  # two passes of 14 batches  # fmt: skip
+    assert (report.config.optimizer.contrastive, report.config.model.frozen_layers, report.facts_of_training["steps"]) == (True, 1, 2 * 26)  # two passes of 26 batches  # fmt: skip
     run = load_run(report.folder)
     model = run.model
     encoder = run.setup.encoder

@@ -209,12 +209,13 @@ def _scores(
     ]
     found = differences(both[0], both[1], truth)
     first, second = ((own == truth).all(dim=1).double().mean().item() for own in both)
-    # Macro-F1 is of the classes that some text has or is predicted to have.
-    known_to = [(own, (own | truth).any(dim=0).nonzero().flatten()) for own in both]
-    f1, other_f1 = (float(f1_score(truth, own, labels=of, average="macro")) for own, of in known_to)
+    f1s = [  # of the classes that some text has or is predicted to have
+        float(f1_score(truth, of, labels=torch.where((of | truth).any(dim=0))[0], average="macro"))
+        for of in both
+    ]
     return {
         "accuracy": (first, second, found["accuracy"]),
-        "macro_f1": (f1, other_f1, found.get("macro_f1")),
+        "macro_f1": (f1s[0], f1s[1], found.get("macro_f1")),
     }
 
 

@@ -158,13 +158,13 @@ def effect_table(
     columns: dict[str, Any] = {"head": head_names([*layers], [*layers.values()])}
     whole = _losses(model, batches, objective, (), [{} for _ in batches])
     n = len(whole)
-    losses: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
+    losses = []
     with Bar(terminal(), "effects of heads", len(KINDS) * len(heads)) as bar:
         for done, (kind, head) in enumerate(product(KINDS, heads), start=1):
-            losses[kind].append(_losses(model, batches, objective, (head,), others[kind]))
+            losses.append(_losses(model, batches, objective, (head,), others[kind]))
             bar.update(done)
-    for kind in KINDS:
-        changes = np.stack(losses[kind]) - whole  # [A, N]
+    of_kinds = np.split(np.stack(losses) - whole, len(KINDS))  # [3A, N] -> [A, N] each
+    for kind, changes in zip(KINDS, of_kinds, strict=True):
         error = np.full(len(heads), np.inf)  # of one text nothing is known
         if n > 1:
             error = changes.std(axis=1, ddof=1) / n**0.5

@@ -207,8 +207,6 @@ def _texts(
     data = TextDataModule(config.data, config.tokenizer, config.seed, tokenizer, evidence, phase)
     config = replace(config, data=data.config)  # with the length that auto chose
     data.shares = _shares(config, data.labels("train"))
-    steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
-    data.passes = -(-config.trainer.epoch_steps // steps_of_pass)
     labels = data.corpus.labels
     digests = data.corpus.digests()
     if before is not None:
@@ -216,8 +214,13 @@ def _texts(
     else:
         config = _on_features(config, len(data.encoded["train"].lengths), encoder)
         config = _on_few_texts(config, data, checkpoint)
+    passes = 1
     if config.optimizer.contrastive:
-        data.passes = max(CONTRASTIVE_PASSES, data.passes)
+        passes = CONTRASTIVE_PASSES
+        budget = max(data.config.most_tokens, data.config.tokens_per_batch // 2)
+        data.config = replace(data.config, tokens_per_batch=budget)
+    steps_of_pass = -(-len(data.sampler("train")) // config.trainer.accumulate)
+    data.passes = max(passes, -(-config.trainer.epoch_steps // steps_of_pass))
     learned = torch.from_numpy(data.corpus.learned())
     return data, Setup(config, labels, data.tokenizer, digests, encoder, data.evidence, learned)
 
@@ -278,9 +281,8 @@ def _on_few_texts(
     if asked and why_not:
         raise ConfigError(f"optimizer.contrastive: expected false {why_not}")
     if asked is None and not why_not and checkpoint is not None:
-        is_few = len(labels) < FEW_TEXTS
         known = (checkpoint.encoder, checkpoint.folder, len(data.corpus.labels))
-        asked = is_few and not has_head(*known)
+        asked = len(labels) < FEW_TEXTS and not has_head(*known)
     changed: dict[str, Any] = {"optimizer.contrastive": bool(asked)}
     if asked and config.model.frozen_layers is None:
         changed["model.frozen_layers"] = 1
