@@ -221,5 +221,4 @@ def _losses(
             with patched(model, heads, dict(outputs)):
                 logits = logits_of(model, batch).cpu().double()
             parts.append(objective.losses(logits, batch.labels))
-    found: Float[np.ndarray, " N"] = torch.cat(parts).numpy()
-    return found
+    return torch.cat(parts).numpy()

@@ -102,8 +102,8 @@ class TextClassifier(nn.Module):
         features: Float[Tensor, "B T F"] | None = None,
     ) -> Float[Tensor, "B C"]:
         """Return the logits; `text_vectors` has the arguments and what is raised."""
-        inputs = (token_ids, key_padding_mask, segment_ids, evidence, features)
-        return self.head(self.dropout(self.text_vectors(*inputs)))  # type: ignore[no-any-return]
+        text = self.text_vectors(token_ids, key_padding_mask, segment_ids, evidence, features)
+        return self.head(self.dropout(text))  # type: ignore[no-any-return]
 
     def text_vectors(
         self,
@@ -147,9 +147,8 @@ class TextClassifier(nn.Module):
         self, tokens: Float[Tensor, "B Q D"], key_padding_mask: PaddingMask = None
     ) -> Float[Tensor, "B C"]:
         """Return the logits of the vectors that the encoder returns."""
-        text = self.dropout(self._text_vectors(tokens, key_padding_mask))  # [B, D]
-        logits: Tensor = self.head(text)  # [B, C]
-        return logits
+        text = self._text_vectors(tokens, key_padding_mask)  # [B, D]
+        return self.head(self.dropout(text))  # type: ignore[no-any-return]
 
     def _text_vectors(
         self, tokens: Float[Tensor, "B Q D"], key_padding_mask: PaddingMask

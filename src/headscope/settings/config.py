@@ -341,7 +341,7 @@ class TrainerConfig(Settings):
     compile: bool = key(False, "translate training steps by torch.compile: a minute, for a GPU")
     max_epochs: Count = key(2, "maximum number of epochs")
     max_steps: Count | None = key(None, "maximum number of optimizer steps")
-    epoch_steps: Count = key(30, "minimum steps of an epoch: of few texts it has several passes")
+    epoch_steps: Count = key(30, "minimum steps of an epoch, in passes; of N classes times N // 6")
     accumulate: Count = key(1, "batches per optimizer step")
     patience: Count | None = key(None, "stop after N validations without a lower loss")
     logger: Literal["tensorboard", "csv", "mlflow", "wandb"] = key(
