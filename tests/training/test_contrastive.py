@@ -65,7 +65,8 @@ def contrastive(folder: Path, **model: object) -> TrainConfig:
     return replace(config, inspection=replace(config.inspection, enabled=False))
 
 
-def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(tmp_path: Path) -> None:
+def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr("headscope.training.prepare.FEW_TEXTS", 1)  # few of each class decide
     report = train(changed(contrastive(tmp_path), "trainer.epoch_steps", 1))
     assert report is not None
     assert (report.config.optimizer.contrastive, report.config.model.frozen_layers, report.facts_of_training["steps"]) == (True, 1, 2 * 26)  # two passes of 26 batches  # fmt: skip

@@ -393,8 +393,7 @@ def _ablate_runs(
 
 def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
-    logits: Tensor = model(*moved(batch, device_of(model)).inputs)
-    return logits
+    return model(*moved(batch, device_of(model)).inputs)  # type: ignore[no-any-return]
 
 
 def texts_apart(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:

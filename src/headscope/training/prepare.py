@@ -39,6 +39,7 @@ MOST_CUT = 0.1  # of the training texts; beyond it is said
 FEW_TEXTS = 2_000  # of fewer, with model.features, several networks learn, from several layers
 CLASSES_OF_STEPS = 6  # 50 classes in eight times the steps of two: 70.5 % for 65.5
 CONTRASTIVE_PASSES = 2  # an epoch at least; in one pass each, 20 classes had 65.5 % for 68.3
+FEW_OF_A_CLASS = 120  # texts; 2,000 of 20 classes: 78.5 % by the contrastive loss, else 69.8
 MEMBERS = 5
 MANY_CLASSES = 10  # from here on texts of rare ones are drawn more often: of fewer, F1 did not rise
 LAYER = 3
@@ -279,12 +280,14 @@ def _on_few_texts(
     if asked is False:
         return config
     labels = data.labels("train")
-    why_not = _why_not_contrastive(config, labels, len(data.corpus.labels), checkpoint)
+    num_classes = len(data.corpus.labels)
+    why_not = _why_not_contrastive(config, labels, num_classes, checkpoint)
     if asked and why_not:
         raise ConfigError(f"optimizer.contrastive: expected false {why_not}")
     if asked is None and not why_not and checkpoint is not None:
-        known = (checkpoint.encoder, checkpoint.folder, len(data.corpus.labels))
-        asked = len(labels) < FEW_TEXTS and not has_head(*known)
+        most = max(FEW_TEXTS, FEW_OF_A_CLASS * num_classes)
+        known = (checkpoint.encoder, checkpoint.folder, num_classes)
+        asked = len(labels) < most and not has_head(*known)
     changed: dict[str, Any] = {"optimizer.contrastive": bool(asked)}
     if asked and config.model.frozen_layers is None:
         changed["model.frozen_layers"] = 1
