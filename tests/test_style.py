@@ -11,7 +11,7 @@ ours (+450: what comes of the text is no bias), damage and limits (+350); in Jav
 tokenizers, the opened network and the flow of the first screen. A fourth time for what new users
 asked: two runs compared, patching and resampling, a task for heads, no English on Japanese screens.
 A fifth time for what others bring (YAML, cards, JSON that ask or take too much: +95 lines), the
-contrastive loss of few texts (+115), a checkpoint as a run (+65) and commands quoted for a shell (+25).
+contrastive loss of few texts (+125), a checkpoint as a run (+65) and commands quoted for a shell (+25).
 `python tests/test_style.py` prints what is measured.
 """
 
@@ -33,10 +33,10 @@ from headscope.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 27_220,
+    "lines of Python": 27_230,
     "lines of JavaScript and CSS": 8_000,
-    "nodes": 199_700,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 24_600,
+    "nodes": 199_730,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 24_610,
     "English words of the docs": 16_400,
 }
 LIMITS: dict[str, float] = {

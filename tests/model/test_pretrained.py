@@ -48,10 +48,10 @@ def test_a_family_that_does_not_open_is_computed_by_transformers_and_it_is_said(
     write_checkpoint(tmp_path, "deberta", TEXTS * 5)
     with pytest.warns(UserWarning, match="since it does not open: model_type: expected one of"):
         checkpoint = read_checkpoint("model.path", str(tmp_path))
+        model = built(tmp_path)
     assert checkpoint.max_tokens == PLACES
     with pytest.raises(ConfigError, match=r"got 'deberta-v2'; model\.path fine-tunes other"):
         read_checkpoint("model.features", str(tmp_path))
-    model = built(tmp_path)
     assert model.training
     shares = {part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)}
     assert shares <= {0.3, 0.2}

@@ -393,7 +393,8 @@ def _ablate_runs(
 
 def logits_of(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
     """Run the model on a batch, on the device of its parameters."""
-    return model(*moved(batch, device_of(model)).inputs)  # type: ignore[no-any-return]
+    logits: Tensor = model(*moved(batch, device_of(model)).inputs)
+    return logits
 
 
 def texts_apart(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -181,7 +181,8 @@ def _past_of_linear(
 def passing(call: Any, gradient: Tensor) -> Float[Tensor, "B H Q K"]:
     """Return what passes from each key at each query: a_qk v_k . g_q."""
     at_outputs = gradient.reshape(*call.weights.shape[:3], -1)  # [B, H, Q, E]
-    return call.weights * (at_outputs @ call.values.transpose(-2, -1))  # type: ignore[no-any-return]
+    amounts: Tensor = call.weights * (at_outputs @ call.values.transpose(-2, -1))
+    return amounts
 
 
 def share_among_heads(

@@ -140,8 +140,8 @@ class AblatedRuns:
         tokens, merged, _ = self._at_block(number, zeros[:-1])
         heads = merged.unflatten(-1, (block.attention.num_heads, -1)).clone()  # [B, Q, H, E]
         heads[:, :, [*zeros[-1]]] = 0.0
-        attended = block.attention.output_projection(heads.flatten(2))
-        return block.add(tokens, attended)  # type: ignore[no-any-return]
+        after: Tensor = block.add(tokens, block.attention.output_projection(heads.flatten(2)))
+        return after
 
     def _at_block(self, number: int, zeros: Zeros) -> _AtBlock:
         """Return what a block does with a batch; `zeros` are the heads ablated below it."""

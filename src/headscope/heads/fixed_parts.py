@@ -170,7 +170,8 @@ class FixedAttention:
 
     def at_values(self, heads: Float[Tensor, "N B H Q E"]) -> Float[Tensor, "N B H K E"]:
         """Return rows at the values, from those at the outputs of the heads."""
-        return self.weights.mT @ heads
+        values: Tensor = self.weights.mT @ heads
+        return values
 
     def back(self, values: Float[Tensor, "N B H K E"]) -> tuple[Rows, Sums]:
         """Return rows at what values are computed from, and what the values' bias adds."""

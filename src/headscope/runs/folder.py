@@ -193,7 +193,7 @@ def load_model(folder: Path, allow_code: bool = False) -> tuple[Setup, Classifie
         if "chosen" not in metadata and (folder / "config.json").is_file():
             raise RunError(
                 f"run={folder}: expected a run, got a model of transformers; look at it by "
-                f"headscope.show in Python, or fine-tune it: "
+                f"headscope.load in Python, or fine-tune it: "
                 + command("headscope train", **{"model.path": folder})
             )
         digest = metadata.get(DIGEST, "")
