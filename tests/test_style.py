@@ -35,7 +35,7 @@ SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
     "lines of Python": 27_230,
     "lines of JavaScript and CSS": 8_000,
-    "nodes": 199_730,  # of the syntax tree: what a reader reads, however the lines are broken
+    "nodes": 199_750,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 24_610,
     "English words of the docs": 16_400,
 }

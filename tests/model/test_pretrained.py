@@ -46,8 +46,10 @@ def test_a_family_that_does_not_open_is_computed_by_transformers_and_it_is_said(
     tmp_path: Path,
 ) -> None:
     write_checkpoint(tmp_path, "deberta", TEXTS * 5)
-    with pytest.warns(UserWarning, match="since it does not open: model_type: expected one of"):
+    said = "since it does not open: model_type: expected one of"
+    with pytest.warns(UserWarning, match=said):
         checkpoint = read_checkpoint("model.path", str(tmp_path))
+    with pytest.warns(UserWarning, match=said):
         model = built(tmp_path)
     assert checkpoint.max_tokens == PLACES
     with pytest.raises(ConfigError, match=r"got 'deberta-v2'; model\.path fine-tunes other"):
