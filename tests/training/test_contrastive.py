@@ -72,7 +72,7 @@ def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(
     report = train(changed(contrastive(tmp_path), "trainer.epoch_steps", 1))
     assert report is not None
     assert (report.config.optimizer.contrastive, report.config.model.frozen_layers) == (True, 1)
-    assert report.facts_of_training["steps"] == 2 * 56  # two passes of 56 batches
+    assert report.facts_of_training["steps"] == 2 * 26  # two passes of 26 batches
     run = load_run(report.folder)
     model = run.model
     encoder = run.setup.encoder

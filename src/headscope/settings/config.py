@@ -322,8 +322,8 @@ class OptimizerConfig(Settings):
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
     contrastive: bool | None = key(
         False,
-        "with model.path: learn by supervised contrastive loss and cross-entropy, in batches of a "
-        "quarter of the tokens; null: to 2,000 texts or 120 a class, if path has no such head",
+        "with model.path: learn by the supervised contrastive loss, in batches of half the tokens, "
+        "and logistic regression; null: below 2,000 texts or 120 a class, if path has no such head",
     )
     class_weights: Literal["auto", "none", "balanced"] = key(
         "auto", "balanced: inverse frequency; auto: draw rare ones more often, from ten classes on"

@@ -95,16 +95,11 @@ class ClassifierModule(LightningModule):
         return self.model(*batch.inputs)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Batch, batch_index: int) -> Float[Tensor, ""]:
-        """Return the loss, weighted as configured.
-
-        With optimizer.contrastive: the contrastive loss plus cross-entropy (Gunel et al. 2021,
-        arXiv:2011.01403, equation 1, with equal weights).
-        """
+        """Return the loss, weighted as configured."""
         found = (self.compiled or self._learning)(*batch.inputs)
         labels = batch.labels
         if self.config.contrastive:
-            logits = self.model.head(found)  # type: ignore[operator]
-            loss = contrastive_loss(found, labels) + self.objective.loss(logits, labels)
+            loss = contrastive_loss(found, labels)
         else:
             if isinstance(self.model, Ensemble):
                 found, labels = self.model.learned(found, labels, batch.rows)
@@ -127,7 +122,7 @@ class ClassifierModule(LightningModule):
         return self.model.text_vectors
 
     def on_validation_start(self) -> None:
-        """Read the classes off the vectors anew, by logistic regression."""
+        """Read the classes off the vectors, which alone have learned until now."""
         if not self.config.contrastive:
             return
         batches = self.trainer.datamodule.loader("train")  # type: ignore[attr-defined]
