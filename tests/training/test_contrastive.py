@@ -65,10 +65,11 @@ def contrastive(folder: Path, **model: object) -> TrainConfig:
     return replace(config, inspection=replace(config.inspection, enabled=False))
 
 
+@pytest.mark.parametrize("other", ["FEW_TEXTS", "FEW_OF_A_CLASS"])  # one bound is enough
 def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    monkeypatch.setattr("headscope.training.prepare.FEW_TEXTS", 1)  # few of each class decide
+    monkeypatch.setattr(f"headscope.training.prepare.{other}", 1)
     report = train(changed(contrastive(tmp_path), "trainer.epoch_steps", 1))
     assert report is not None
     assert (report.config.optimizer.contrastive, report.config.model.frozen_layers) == (True, 1)

@@ -323,7 +323,7 @@ class OptimizerConfig(Settings):
     contrastive: bool | None = key(
         False,
         "with model.path: learn by the supervised contrastive loss, in batches of half the tokens, "
-        "and logistic regression; null: to 2,000 texts or 120 a class, if path has no such head",
+        "and logistic regression; null: up to 2,000 texts or 120 a class, if no such head is there",
     )
     class_weights: Literal["auto", "none", "balanced"] = key(
         "auto", "balanced: inverse frequency; auto: draw rare ones more often, from ten classes on"

@@ -36,7 +36,7 @@ from headscope.training.recording import build_head_logger
 from headscope.training.resume import Resumed, check_resumed, load_last
 
 MOST_CUT = 0.1  # of the training texts; beyond it is said
-FEW_TEXTS = 2_000  # of fewer, with model.features, several networks learn, from several layers
+FEW_TEXTS = 2_000  # of fewer: several networks on model.features; up to it: contrastive loss
 CLASSES_OF_STEPS = 6  # 50 classes in eight times the steps of two: 70.5 % for 65.5
 CONTRASTIVE_PASSES = 2  # an epoch at least; in one pass each, 20 classes had 65.5 % for 68.3
 FEW_OF_A_CLASS = 120  # texts; 2,000 of 20 classes: 78.5 % by the contrastive loss, else 69.8
