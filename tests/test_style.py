@@ -34,10 +34,10 @@ from headscope.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headscope"
 CEILINGS: dict[str, float] = {
-    "lines of Python": 27_230,
+    "lines of Python": 27_260,
     "lines of JavaScript and CSS": 8_000,
-    "nodes": 199_720,  # of the syntax tree: what a reader reads, however the lines are broken
-    "lines of tests": 24_610,
+    "nodes": 199_860,  # of the syntax tree: what a reader reads, however the lines are broken
+    "lines of tests": 24_620,
     "English words of the docs": 16_560,
 }
 LIMITS: dict[str, float] = {

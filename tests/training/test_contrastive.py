@@ -73,7 +73,7 @@ def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(
     report = train(changed(contrastive(tmp_path), "trainer.epoch_steps", 1))
     assert report is not None
     assert (report.config.optimizer.contrastive, report.config.model.frozen_layers) == (True, 1)
-    assert report.facts_of_training["steps"] == 2 * 26  # two passes of 26 batches
+    assert report.facts_of_training["steps"] == 2 * 17  # two passes, batches of 16 texts
     run = load_run(report.folder)
     model = run.model
     encoder = run.setup.encoder
@@ -90,6 +90,13 @@ def test_of_few_texts_the_vectors_learn_and_the_head_is_read_off_them(
         assert contrastive_loss(vectors, labels) < contrastive_loss(first, labels)
     # Logistic regression alone leaves the two rows of two classes with opposite signs.
     assert (model.head.weight[0] + model.head.weight[1]).abs().max() < 1e-6
+
+
+def test_a_batch_has_about_as_many_texts_as_there_are_classes(tmp_path: Path) -> None:
+    rows = [row | {"label": str(number % 40)} for number, row in enumerate(reviews())]
+    report = train(changed(contrastive(tmp_path, rows=rows), "trainer.epoch_steps", 1))
+    assert report is not None
+    assert report.facts_of_training["steps"] == 2 * 7  # of 34 texts
 
 
 def test_a_resumed_run_ends_as_an_unbroken_one(
@@ -115,6 +122,11 @@ def test_a_checkpoint_with_such_a_head_keeps_it_and_its_loss(tmp_path: Path) -> 
         ("model.path", None, "without a model.path that opens"),
         ("model.evidence", True, "with model.evidence, whose weights it does not learn"),
         ("optimizer.class_weights", "balanced", "with optimizer.class_weights=balanced"),
+        (
+            "data.tokens_per_batch",
+            32,
+            "with texts of 13 tokens, of which a batch has fewer than 16",
+        ),
     ],
 )
 def test_where_it_cannot_be_it_is_said(tmp_path: Path, key: str, value: object, why: str) -> None:

@@ -322,8 +322,9 @@ class OptimizerConfig(Settings):
     gradient_clip: float = key(1.0, "maximum gradient norm; 0: none", ge=0)
     contrastive: bool | None = key(
         False,
-        "with model.path: learn by the supervised contrastive loss, in batches of half the tokens, "
-        "and logistic regression; null: up to 2,000 texts or 120 a class, if no such head is there",
+        "with model.path: learn by the supervised contrastive loss, in batches of half the tokens "
+        "but 16 texts or as many as classes, and logistic regression; null: up to 2,000 texts or "
+        "120 a class, if no such head is there",
     )
     class_weights: Literal["auto", "none", "balanced"] = key(
         "auto", "balanced: inverse frequency; auto: draw rare ones more often, from ten classes on"
