@@ -38,7 +38,7 @@ CEILINGS: dict[str, float] = {
     "lines of JavaScript and CSS": 8_000,
     "nodes": 199_860,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 24_620,
-    "English words of the docs": 16_560,
+    "English words of the docs": 16_700,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.5,
