@@ -142,9 +142,7 @@ def test_words_from_the_right_stand_above_their_ribbons_and_a_phone_has_the_pict
     assert tops == sorted(tops)  # the card first
 
 
-def test_a_head_has_one_number_everywhere_and_the_table_behind_the_picture_adds_up(
-    open_why: Any,
-) -> None:
+def test_a_head_and_its_words_have_one_number_everywhere_and_add_up(open_why: Any) -> None:
     text, parts = explained(WORDS, TEXT, layers=2, heads=3, seed=1)
     tab = open_why(text)
     heads = (parts["heads"].sum(2) + parts["head_biases"])[..., :2]
@@ -154,14 +152,16 @@ def test_a_head_has_one_number_everywhere_and_the_table_behind_the_picture_adds_
         name, _, shown = node.get_attribute("title").rpartition(" ")
         layer, head = map(int, re.findall(r"\d+", name))
         assert tab.locator(".card p b.more, .card p b.less").first.inner_text() == shown
-        strip = tab.locator(".strip-of[aria-pressed='true']")
-        assert strip.get_attribute("title") == f"{name} {shown}"
+        assert tab.locator(f".strip-of[aria-pressed='true'][title='{name} {shown}']").count() == 1
         moved += numbers(shown) != [round(float(heads[layer, head] @ [1, -1]), 2)]
+        said = set(re.findall(r"“(.+?)” ([+−]\d+\.\d\d)", tab.locator(".card").inner_text()))
+        for table in (".cells-table", ".flow .unseen"):
+            rows = [tab.locator(f"{table} tr", has_text=own) for own in ("film", name)]
+            assert said <= set(zip(*(texts_in(row, "th, td") for row in rows), strict=True))
     assert moved > 0
     rows = tab.locator(".flow .unseen tr").all()[1:]
     lines = [numbers(" ".join(row.locator("td").all_text_contents())) for row in rows]
     for *cells, total in lines:
         assert sum(cells) == pytest.approx(total)
-    assert sum(total for *_, total in lines) == pytest.approx(
-        numbers(tab.locator(".answer-bar").inner_text())[0]
-    )
+    answer = numbers(tab.locator(".answer-bar").inner_text())[0]
+    assert sum(total for *_, total in lines) == pytest.approx(answer)

@@ -1,7 +1,7 @@
 /* The chosen head in sentences, and all heads as strips of the answer's row. */
 
 import { allHeads } from "./answer.js";
-import { contributionsOf, sumIn } from "./contributions.js";
+import { cellIn, contributionsOf } from "./contributions.js";
 import { looksOf, namesOf } from "./looks.js";
 import { Thumbnail, Scale, mapOf, mostOf } from "./map.js";
 import { Panel, button, classLabel, formatSigned, isolated, legible, percent } from "./parts.js";
@@ -61,11 +61,11 @@ function looksLine(store) {
 /* What that adds, and from which words. */
 function addsLine(store, found) {
   const { layer, head } = store;
-  const { units, groups } = found.inWords(store.shownText, store.unit);
-  const line = found.ofHead(layer, head);
-  const cells = groups.map(({ word, places }) => [word, sumIn(line, places, units)]);
+  const words = found.inWords(store.shownText, store.unit);
+  const line = found.linesIn(words).find((own) => own.layer === layer && own.head === head);
+  const cells = words.groups.map((group) => [group.word, line ? cellIn(line.shown, group) : 0]);
   const ranked = cells.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, NAMED);
-  const most = ranked.filter(([, cell]) => Math.abs(cell) >= 0.005).map(([word, cell], at) => {
+  const most = ranked.filter(([, cell]) => cell !== 0).map(([word, cell], at) => {
     return [at > 0 && t`, `, "“", isolated(word), `” ${formatSigned(cell)}`];
   });
   const sum = found.shownSum(layer, head);

@@ -162,18 +162,27 @@ class Contributions {
   /* The table with the first `count` groups of words in a column each; see above. */
   table(words, count) {
     const columns = this.columnsOf(words, count);
-    const lines = this.lines();
-    const cells = lines.map(({ line, bias }) => columns.map(({ kind, places }) => {
-      return kind === "biases" ? bias : sumIn(line, places, words.units);
-    }));
-    const foot = columns.map(({ value }) => value);
-    const sums = lines.map(({ sum }) => sum);
-    const shown = roundedTable(cells, sums, foot);
-    const rows = lines.map(({ kind, layer, head, number }, at) => {
-      return { kind, layer, head, number, cells: shown[at], sum: sums[at] };
+    const rows = this.linesIn(words).map((own) => {
+      return { ...own, cells: columns.map((column) => cellIn(own.shown, column)) };
     });
     const { total, missed } = this.shown;
-    return { columns, rows, foot: { cells: foot, sum: total }, missed };
+    return { columns, rows, foot: { cells: columns.map(({ value }) => value), sum: total }, missed };
+  }
+
+  /* The rows of the table with `shown`, their numbers of each unit and of the biases. These are
+     rounded once, and added up where units share a column: a cell is the same wherever it stands. */
+  linesIn({ units }) {
+    const own = this.byUnit.get(units);
+    if (!own.lines) {
+      const lines = this.lines();
+      const exact = lines.map(({ line, bias }) => {
+        return [...units.map((_, at) => sumIn(line, [at], units)), bias];
+      });
+      const sums = lines.map(({ sum }) => sum);
+      const shown = roundedTable(exact, sums, [...own.sums, this.shown.biases]);
+      own.lines = lines.map((line, at) => ({ ...line, shown: shown[at] }));
+    }
+    return own.lines;
   }
 
   columnsOf({ groups, ends }, count) {
@@ -214,6 +223,11 @@ class Contributions {
 /* The sum of a line of tokens over some units. */
 export function sumIn(line, places, units) {
   return sumOf(places.map((at) => sumOf(line.subarray(units[at].start, units[at].end))));
+}
+
+/* Of a line's numbers of units and of the biases that of a column. */
+export function cellIn(shown, { kind, places }) {
+  return kind === "biases" ? shown.at(-1) : addedUp(places.map((at) => shown[at]));
 }
 
 function groupsOf(units, sums, special) {

@@ -1,12 +1,12 @@
 /* How a text becomes its answer: ribbons from words through heads to the log-odds. A ribbon is a
    cell of the table of heads and words, its width the cell's size: the picture is the sum. */
 
-import { sumIn, sumOf } from "./contributions.js";
+import { cellIn, sumIn, sumOf } from "./contributions.js";
 import {
   classLabel, className, formatSigned, isolated, legible, percent, useRow,
 } from "./parts.js";
 import { html, useMemo, useState } from "./preact.js";
-import { addedUp, roundedTable } from "./rounding.js";
+import { addedUp } from "./rounding.js";
 import { placeOf } from "./store.js";
 import { count, t } from "./strings.js";
 import { directionOf } from "./words.js";
@@ -56,15 +56,14 @@ function largest(found, words, width) {
 }
 
 /* The rows of the picture: the largest heads, the others as one, what passes no head, what is not
-   shared out, and what is not attributed; each with its parts of all columns, and their sum. */
-function rowsOf(found, { units }, columns, order, width) {
-  const lines = found.lines();
-  const all = lines.map(({ kind, layer, head, number, line, bias, sum }) => {
-    const key = kind === "head" ? `${layer},${head}` : kind;
-    const cells = columns.map((column) => {
-      return column.kind === "biases" ? bias : sumIn(line, column.places, units);
+   shared out, and what is not attributed; each with its cells, exact and as `shown`, and sum. */
+function rowsOf(found, words, columns, order, width) {
+  const all = found.linesIn(words).map((own) => {
+    const cells = columns.map(({ kind, places }) => {
+      return kind === "biases" ? own.bias : sumIn(own.line, places, words.units);
     });
-    return { kind, layer, head, key, number, cells, sum };
+    const shown = columns.map((column) => cellIn(own.shown, column));
+    return { ...own, key: own.kind === "head" ? placeOf(own) : own.kind, cells, shown };
   });
   const rank = new Map(order.map((key, at) => [key, at]));
   const heads = all.filter(({ kind }) => kind === "head");
@@ -76,10 +75,12 @@ function rowsOf(found, { units }, columns, order, width) {
     kind: "heads", key: "heads", number: sumOf(rest.map((row) => row.number ?? 1)),
     sum: addedUp(rest.map(({ sum }) => sum)),
     cells: columns.map((_, at) => sumOf(rest.map(({ cells }) => cells[at]))),
+    shown: columns.map((_, at) => addedUp(rest.map(({ shown }) => shown[at]))),
   };
   const others = all.filter(({ kind }) => kind !== "head" && kind !== "heads");
+  const none = columns.map(() => 0);
   const lost = found.missed !== 0 && {
-    kind: "missed", key: "missed", sum: found.shown.missed, cells: columns.map(() => 0),
+    kind: "missed", key: "missed", sum: found.shown.missed, cells: none, shown: none,
   };
   return [...heads.slice(0, most), together, ...others, lost].filter(Boolean);
 }
@@ -333,12 +334,9 @@ function Behind({ store, found, columns, rows }) {
   const nameOf = (column) => {
     return column.word === undefined ? columnName(column) : legible(column.word);
   };
-  const values = columns.map(({ value }) => value);
-  const parts = rows.filter(({ kind }) => kind !== "missed");
-  const cells = roundedTable(parts.map((row) => row.cells), parts.map(({ sum }) => sum), values);
-  const line = (row, at) => html`<tr>
+  const line = (row) => html`<tr>
     <th scope="row">${rowName(store, row)}</th>
-    ${[...(cells[at] ?? row.cells), row.sum].map((number) => html`<td>${formatSigned(number)}</td>`)}
+    ${[...row.shown, row.sum].map((number) => html`<td>${formatSigned(number)}</td>`)}
   </tr>`;
   const [first, second] = [found.asked, found.against].map((place) => classLabel(store, place));
   return html`<div class="unseen"><table>
