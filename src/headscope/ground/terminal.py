@@ -87,7 +87,13 @@ class Bar:
         is_hidden: bool = False,
     ) -> None:
         self._is_shown = console.is_terminal and not is_hidden
-        self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_shown)
+        self._bar = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            disable=not self._is_shown,
+            speed_estimate_period=300,  # seconds: a validation counts for what it is
+        )
         self._task = self._bar.add_task(name, total=total, start=False)
         self._is_over = threading.Event()
         self._is_hidden = is_hidden
