@@ -4,7 +4,7 @@ CEILINGS hold the totals. They are there against forgetting, and no target: a cl
 its place. They were raised twice: from 18,800 / 4,750 / 131,500 / 17,000 for what four issues asked
 (one table of heads and words, every family, untrusted folders, what goes in comes out), and from
 20,700 / 5,550 / 148,000 / 18,700 for four more (quick, accurate, the lesson, a month later), twice
-as much as these had allowed. The docs got 900 words more for the tables of accuracy, and 440 for
+as much as these had allowed. The docs got 900 words more for the tables of accuracy, and 470 for
 the pretrained networks' beside Trainer and SetFit. A third time
 while the suite of operations went (-1,190 lines): for one encoder into which seven families open
 (+1,600, with the sums written out), the claims of verify that hold them (+240), models that are not
@@ -38,7 +38,7 @@ CEILINGS: dict[str, float] = {
     "lines of JavaScript and CSS": 8_000,
     "nodes": 199_860,  # of the syntax tree: what a reader reads, however the lines are broken
     "lines of tests": 24_620,
-    "English words of the docs": 16_840,
+    "English words of the docs": 16_870,
 }
 LIMITS: dict[str, float] = {
     "nodes per code line": 10.5,
